@@ -1,0 +1,48 @@
+// Reads token batches: JSON lines with an id and tokens, plain or zstd-compressed, from files or stdin.
+// Contract: streams; memory does not grow with the file beyond the ids seen (16 bytes a record). A bad line gives Error{corrupt}
+// with file, line and column.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace logitgate {
+
+struct TokenRecord {
+  std::string id;
+  uint64_t index = 0;  // 0-based over all inputs
+  std::vector<int32_t> tokens;
+};
+
+struct TokenLimits {
+  int64_t n_vocab = 0;      // a token outside [0, n_vocab) is an error; 0: any non-negative int32
+  int64_t max_tokens = 0;   // a longer record is an error, or is cut with truncate; 0: any length
+  bool truncate = false;
+};
+
+class TokenReader {
+ public:
+  // inputs: paths (`.zst` and zstd-compressed content are decompressed), or "-" for stdin.
+  TokenReader(std::vector<std::string> inputs, const TokenLimits& limits);
+  ~TokenReader();
+  // The next record of the inputs in order; false at the end. Errors as above, and for a duplicate id.
+  bool next(TokenRecord& record);
+  // True where every input is a regular file, so that it can be read twice (validated before compute starts).
+  static bool rereadable(const std::vector<std::string>& inputs);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct TokenTotals {
+  uint64_t records = 0;
+  uint64_t tokens = 0;
+  uint64_t longest = 0;
+};
+// Reads all inputs once, throwing for the first bad line, a duplicate id, or no record at all.
+TokenTotals validate_tokens(const std::vector<std::string>& inputs, const TokenLimits& limits);
+
+}  // namespace logitgate
