@@ -120,7 +120,12 @@ int run(CLI::App& app, int argc, char** argv) {
 
 // CLI11 reports --help and --version as exceptions, like a command line that it refuses.
 int finish_parse(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return finish(app.exit(error));
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    const std::string text =
+        error.get_name() == "CallForVersion" ? error.what() + std::string("\n") : app.help();
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return finish(0);
+  }
   const std::vector<CLI::App*> verbs = app.get_subcommands();
   const std::string command = verbs.empty() ? "logitgate" : "logitgate " + verbs.front()->get_name();
   print_trouble(fmt::format("{}; see {} --help", error.what(), command));

@@ -2,8 +2,6 @@
 // Contract: CLI11 only splits the command line; every value is parsed here.
 #include "cmd/options.h"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -188,13 +186,6 @@ void add_progress(CLI::App& app, ProgressMode& mode) {
   app.add_flag_callback(
          "-q,--quiet", [&mode] { mode = ProgressMode::never; }, "No progress on stderr")
       ->excludes(progress);
-}
-
-void refuse_terminal(const std::string& output) {
-  if (output == "-" && isatty(STDOUT_FILENO) == 1) {
-    fail(ErrorCode::usage,
-         "stdout: is a terminal, and binary data is not written to one; expected -o FILE, or a pipe");
-  }
 }
 
 }  // namespace logitgate

@@ -45,7 +45,4 @@ CLI::Option* add_level(CLI::App& app, int& level);      // zstd level
 CLI::Option* add_force(CLI::App& app, bool& force);     // -f/--force
 void add_progress(CLI::App& app, ProgressMode& mode);   // --progress, --quiet
 
-// Refuses to write binary data to a terminal: `output` is a path or "-".
-void refuse_terminal(const std::string& output);
-
 }  // namespace logitgate
