@@ -152,6 +152,9 @@ class Backend {
   virtual std::vector<std::string> algorithms() const = 0;
   // Bytes that activations and KV cache may take, for choosing --batch-tokens and --lanes.
   virtual size_t free_memory() const = 0;
+  // Tokens of a prefill pass and lanes of a decode pass beyond which this device gains little.
+  virtual int32_t preferred_batch_tokens() const { return 512; }
+  virtual int32_t preferred_lanes() const { return 8; }
   size_t element_size() const { return precision() == Precision::f64 ? sizeof(double) : sizeof(float); }
 
   // Memory. Contents of a fresh allocation are undefined.

@@ -43,8 +43,16 @@ inline DoubleDouble operator/(DoubleDouble a, double b) {
   return quick_two_sum(q, q2) + DoubleDouble{r2.hi / b, 0};
 }
 
+// 1 / x by two Newton steps from the double quotient.
+inline DoubleDouble reciprocal(DoubleDouble x) {
+  DoubleDouble r{1.0 / x.hi, 0};
+  for (int step = 0; step < 2; ++step) r = r + r * (DoubleDouble{1, 0} - x * r);
+  return r;
+}
+
 // e^x for |x| < 700: x is halved until |x| < 2^-9, then a Taylor series of e^x - 1, then squared back.
 inline DoubleDouble exp(DoubleDouble x) {
+  if (x.hi < 0) return reciprocal(exp(-x));  // near e^x = 0 the sum 1 + (e^x - 1) would cancel
   int halvings = 0;
   while (std::fabs(x.hi) > 0x1p-9) {
     x = {x.hi * 0.5, x.lo * 0.5};

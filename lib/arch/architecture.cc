@@ -20,6 +20,17 @@ constexpr Family kFamilies[] = {
     {"qwen3", make_qwen3},
 };
 
+const Family& find_family(const ModelFile& file) {
+  std::string names;
+  for (const Family& family : kFamilies) {
+    if (family.name == file.architecture()) return family;
+    names += names.empty() ? "" : ", ";
+    names += family.name;
+  }
+  fail(ErrorCode::unsupported, "{}: metadata: general.architecture is \"{}\"; supported: {}", file.path(),
+       file.architecture(), names);
+}
+
 }  // namespace
 
 Weight WeightLoader::take(const std::string& name, int64_t n_in, int64_t n_out) {
@@ -53,18 +64,11 @@ void WeightLoader::finish(std::initializer_list<std::string_view> known_keys) co
            file_.path(), tensor.name, file_.architecture());
 }
 
+void require_known_family(const ModelFile& file) { find_family(file); }
+
 std::unique_ptr<Architecture> make_architecture(const ModelFile& file, Backend& backend) {
-  std::string names;
-  for (const Family& family : kFamilies) {
-    if (family.name == file.architecture()) {
-      WeightLoader loader(file, backend);
-      return family.make(loader);
-    }
-    names += names.empty() ? "" : ", ";
-    names += family.name;
-  }
-  fail(ErrorCode::unsupported, "{}: metadata: general.architecture is \"{}\"; supported: {}", file.path(),
-       file.architecture(), names);
+  WeightLoader loader(file, backend);
+  return find_family(file).make(loader);
 }
 
 }  // namespace logitgate
