@@ -48,7 +48,8 @@ Precision parse_precision(const std::string& text) {
 
 // IN.jsonl, IN.jsonl.zst → IN.prefill.zst; with a shard IN.prefill.I-of-N.zst.
 std::string default_output(const EngineOptions& o, Phase phase) {
-  if (o.inputs.size() > 1) fail(ErrorCode::usage, "--output: several inputs need -o FILE, or -o - for stdout");
+  if (o.inputs.size() > 1)
+    fail(ErrorCode::usage, "--output: several inputs need -o FILE, or -o - for stdout");
   std::string stem = o.inputs[0];
   if (stem == "-") return "-";
   for (const char* suffix : {".zst", ".jsonl"})
@@ -62,10 +63,10 @@ void check_options(EngineOptions& o, Phase phase) {
   if (o.inputs.size() > 1 && std::find(o.inputs.begin(), o.inputs.end(), "-") != o.inputs.end())
     fail(ErrorCode::usage, "inputs: '-' stands alone; expected files, or - for stdin");
   if (o.output.empty()) o.output = default_output(o, phase);
-  if (o.resume && o.output == "-") fail(ErrorCode::usage, "--resume: stdout cannot be continued; expected -o FILE");
+  if (o.resume && o.output == "-")
+    fail(ErrorCode::usage, "--resume: stdout cannot be continued; expected -o FILE");
   if (o.resume && o.force) fail(ErrorCode::usage, "--resume and --force exclude each other");
   if (!o.resume) check_output_is_free(o.output, o.force);
-  refuse_terminal(o.output);
 }
 
 DumpHeader make_header(const EngineOptions& o, Phase phase, const ModelFile& file, const Backend& backend,
@@ -134,16 +135,19 @@ Verb add_engine_verb(CLI::App& app, Phase phase) {
   app.add_option("IN", o->inputs, "Token batches: JSON lines, also .jsonl.zst; - is stdin")->required();
   add_model(app, o->model);
   app.add_option("-o,--output", o->output, "Dump to write; - is stdout")->type_name("FILE");
-  app.add_flag("--truncate", o->truncate, "Cut records longer than the model's context instead of refusing them");
+  app.add_flag("--truncate", o->truncate,
+               "Cut records longer than the model's context instead of refusing them");
   app.add_option("--device", o->device, "auto, cpu, cuda or cuda:N (default: auto)")->type_name("DEVICE");
   app.add_option("--precision", o->precision, "f32, f64, f32x3, tf32 or bf16 (default: f32)")->type_name("P");
   add_rows(app, o->rows, "Positions whose logits are kept (default: last)");
   add_store(app, o->store);
   add_level(app, o->level);
   if (phase == Phase::prefill)
-    add_integer(app, "--batch-tokens", o->width, 1, 1 << 20, "Tokens in one GEMM (default: chosen from memory)");
+    add_integer(app, "--batch-tokens", o->width, 1, 1 << 20,
+                "Tokens in one GEMM (default: chosen from memory)");
   else
-    add_integer(app, "--lanes", o->width, 1, 1 << 14, "Records advanced in lockstep (default: chosen from memory)");
+    add_integer(app, "--lanes", o->width, 1, 1 << 14,
+                "Records advanced in lockstep (default: chosen from memory)");
   add_threads(app, o->threads);
   add_shard(app, o->shard);
   app.add_flag("--resume", o->resume, "Continue an interrupted output");

@@ -76,10 +76,10 @@ struct Weight {
 // Rotary tables made on the host in double: entry (p, i) holds cos and sin of position p, pair i,
 // at index p·n_rot/2 + i. Shared by every backend, so that no device computes its own angles.
 struct RopeTable {
-  int32_t n_rot = 0;          // elements of a head that rotate; pairs = n_rot / 2
+  int32_t n_rot = 0;  // elements of a head that rotate; pairs = n_rot / 2
   int32_t n_positions = 0;
-  bool interleaved = false;   // pairs (2i, 2i+1) instead of (i, i + n_rot/2)
-  std::vector<double> cos;    // [n_positions, n_rot / 2]
+  bool interleaved = false;  // pairs (2i, 2i+1) instead of (i, i + n_rot/2)
+  std::vector<double> cos;   // [n_positions, n_rot / 2]
   std::vector<double> sin;
 };
 
@@ -116,13 +116,13 @@ struct AttentionShape {
   int32_t n_head = 0;
   int32_t n_head_kv = 0;  // query head h reads key/value head h / (n_head / n_head_kv)
   int32_t head_dim = 0;
-  double scale = 0;       // of the scores, 1/sqrt(head_dim) in most families
+  double scale = 0;  // of the scores, 1/sqrt(head_dim) in most families
 };
 
 // Projection of the queries, keys and values of one layer, their optional per-head norms and rotation.
 struct QkvWeights {
-  Weight attn_q, attn_k, attn_v;           // [n_embd, n_head(_kv)·head_dim]
-  Weight attn_q_norm, attn_k_norm;         // [head_dim], absent where the family has none
+  Weight attn_q, attn_k, attn_v;    // [n_embd, n_head(_kv)·head_dim]
+  Weight attn_q_norm, attn_k_norm;  // [head_dim], absent where the family has none
   double rms_norm_eps = 0;
 };
 
@@ -195,7 +195,8 @@ class Backend {
   virtual void qkv(Activation q, Activation k, Activation v, Activation x, const QkvWeights& w,
                    const DeviceRope& rope, const AttentionShape& shape);
   // h = swiglu(Wgate x, Wup x); up is scratch of h's shape
-  virtual void gated_mlp(Activation h, Activation up, Activation x, const Weight& ffn_gate, const Weight& ffn_up);
+  virtual void gated_mlp(Activation h, Activation up, Activation x, const Weight& ffn_gate,
+                         const Weight& ffn_up);
   // The logits x Wᵀ of every row of x, chunk by chunk into the sink, so that [rows, n_vocab] never exists whole.
   virtual void lm_head(const Weight& output, Activation x, LogitSink& sink) = 0;
 };

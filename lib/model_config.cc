@@ -37,8 +37,8 @@ ModelConfig read_model_config(const ModelFile& file) {
                     ? to_dimension(file, "attention.head_count_kv", 1, 1u << 16)
                     : c.n_head;
   if (c.n_head % c.n_head_kv != 0)
-    fail(ErrorCode::corrupt, "{}: metadata: {} heads do not divide into {} key/value heads", file.path(), c.n_head,
-         c.n_head_kv);
+    fail(ErrorCode::corrupt, "{}: metadata: {} heads do not divide into {} key/value heads", file.path(),
+         c.n_head, c.n_head_kv);
   if (file.get_u64("attention.key_length")) {
     c.head_dim = to_dimension(file, "attention.key_length", 1, 1u << 16);
   } else {
@@ -48,24 +48,28 @@ ModelConfig read_model_config(const ModelFile& file) {
     c.head_dim = c.n_embd / c.n_head;
   }
   if (file.get_u64("attention.value_length").value_or(c.head_dim) != static_cast<uint64_t>(c.head_dim))
-    fail(ErrorCode::unsupported, "{}: metadata: attention.value_length differs from key_length {}: not supported",
-         file.path(), c.head_dim);
+    fail(ErrorCode::unsupported,
+         "{}: metadata: attention.value_length differs from key_length {}: not supported", file.path(),
+         c.head_dim);
   c.n_rot = file.get_u64("rope.dimension_count")
                 ? to_dimension(file, "rope.dimension_count", 2, static_cast<uint64_t>(c.head_dim))
                 : c.head_dim;
   if (c.n_rot % 2 != 0)
-    fail(ErrorCode::corrupt, "{}: metadata: {} rotary elements of a head, must be even", file.path(), c.n_rot);
+    fail(ErrorCode::corrupt, "{}: metadata: {} rotary elements of a head, must be even", file.path(),
+         c.n_rot);
   c.rope_theta = file.get_f64("rope.freq_base").value_or(10000.0);
   if (!(c.rope_theta > 1.0 && c.rope_theta <= 1e30))
-    fail(ErrorCode::corrupt, "{}: metadata: rope.freq_base is {}, must be above 1", file.path(), c.rope_theta);
+    fail(ErrorCode::corrupt, "{}: metadata: rope.freq_base is {}, must be above 1", file.path(),
+         c.rope_theta);
   c.rms_norm_eps = file.require_f64("attention.layer_norm_rms_epsilon");
   if (!(c.rms_norm_eps > 0.0 && c.rms_norm_eps < 1.0))
-    fail(ErrorCode::corrupt, "{}: metadata: layer_norm_rms_epsilon is {}, must lie between 0 and 1", file.path(),
-         c.rms_norm_eps);
+    fail(ErrorCode::corrupt, "{}: metadata: layer_norm_rms_epsilon is {}, must lie between 0 and 1",
+         file.path(), c.rms_norm_eps);
   refuse_rope_scaling(file);
 
   const Tensor* embedding = file.find("token_embd.weight");
-  if (embedding == nullptr) fail(ErrorCode::corrupt, "{}: tensors: token_embd.weight is missing", file.path());
+  if (embedding == nullptr)
+    fail(ErrorCode::corrupt, "{}: tensors: token_embd.weight is missing", file.path());
   if (embedding->n_out() < 1 || embedding->n_out() > (1 << 24))
     fail(ErrorCode::corrupt, "{}: tensors: token_embd.weight has {} rows, must be from 1 to {}", file.path(),
          embedding->n_out(), 1 << 24);

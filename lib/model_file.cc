@@ -30,7 +30,8 @@ ModelFile::ModelFile(GgufFile gguf) : gguf_(std::move(gguf)) {
     tensor.n_bytes = source.n_bytes;
     tensors_.push_back(std::move(tensor));
   }
-  std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) { return a.name < b.name; });
+  std::sort(tensors_.begin(), tensors_.end(),
+            [](const Tensor& a, const Tensor& b) { return a.name < b.name; });
 }
 
 const Tensor* ModelFile::find(std::string_view tensor_name) const {
@@ -84,8 +85,8 @@ void append_value(std::string& text, const GgufValue& value) {
     void operator()(bool v) const { text += v ? "b1;" : "b0;"; }
     void operator()(const std::string& v) const { text += fmt::format("s{}:{};", v.size(), v); }
     void operator()(const std::shared_ptr<GgufArray>& v) const {
-      text += fmt::format("a{}:", v->values.size());
-      for (const GgufValue& element : v->values) append_value(text, element);
+      text += fmt::format("a{}:", v->size);
+      for (const GgufValue& element : v->values()) append_value(text, element);
     }
   };
   std::visit(Append{text}, value);
@@ -123,8 +124,8 @@ std::string weights_digest(const ModelFile& file, int threads) {
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
-    list += fmt::format("{}:{} {} {},{},{},{} {}\n", t.name.size(), t.name, weight_type_info(t.type).name, t.ne[0],
-                        t.ne[1], t.ne[2], t.ne[3], hashes[i]);
+    list += fmt::format("{}:{} {} {},{},{},{} {}\n", t.name.size(), t.name, weight_type_info(t.type).name,
+                        t.ne[0], t.ne[1], t.ne[2], t.ne[3], hashes[i]);
   }
   return hex(XXH3_128bits(list.data(), list.size()));
 }

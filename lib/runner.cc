@@ -41,7 +41,8 @@ class RowRouter : public LogitSink {
       if (runs_.empty()) throw std::logic_error("more logits than rows were asked for");
       Run& run = runs_.front();
       const uint32_t n = static_cast<uint32_t>(std::min<int64_t>(run.n_rows, chunk.n_rows - row));
-      const size_t offset = static_cast<size_t>(row * chunk.n_vocab), length = static_cast<size_t>(n * chunk.n_vocab);
+      const size_t offset = static_cast<size_t>(row * chunk.n_vocab),
+                   length = static_cast<size_t>(n * chunk.n_vocab);
       if (chunk.f64.empty())
         writer_.add_rows(run.ticket, chunk.f32.subspan(offset, length), n);
       else
@@ -64,7 +65,8 @@ class RowRouter : public LogitSink {
 // What both loops share: admitting records, running passes, counting.
 class Loop {
  public:
-  Loop(Architecture& model, Backend& backend, TokenReader& reader, DumpWriter& writer, const RunOptions& options)
+  Loop(Architecture& model, Backend& backend, TokenReader& reader, DumpWriter& writer,
+       const RunOptions& options)
       : model_(model),
         cache_(backend.make_kv_cache(model.kv_shape())),
         reader_(reader),
@@ -130,7 +132,8 @@ class Loop {
     batch_.pieces.clear();
     rows_.clear();
     router_.clear();
-    totals_.compute_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    totals_.compute_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   void land(const Flight& flight) {
@@ -199,7 +202,8 @@ RunTotals run_prefill(Architecture& model, Backend& backend, TokenReader& reader
         flights.push_back(std::move(*next));
       }
       Flight& flight = flights.back();
-      loop.pack(flight, std::min(batch_tokens - loop.batch_tokens(), flight.n_tokens() - flight.next_position));
+      loop.pack(flight,
+                std::min(batch_tokens - loop.batch_tokens(), flight.n_tokens() - flight.next_position));
     }
     if (!loop.batch_empty()) loop.run_pass(Phase::prefill, batch_tokens);
     while (!flights.empty() && flights.front().done()) {
@@ -216,11 +220,11 @@ RunTotals run_decode_prime(Architecture& model, Backend& backend, TokenReader& r
   Loop loop(model, backend, reader, writer, options);
   const size_t positions =
       static_cast<size_t>(options.longest_record > 0 ? options.longest_record : model.config().n_ctx);
-  const int32_t n_lanes = options.lanes > 0
-                              ? options.lanes
-                              : choose(backend.free_memory(),
-                                       model.bytes_per_token() + positions * loop.kv_bytes_per_position(),
-                                       backend.preferred_lanes());
+  const int32_t n_lanes =
+      options.lanes > 0
+          ? options.lanes
+          : choose(backend.free_memory(), model.bytes_per_token() + positions * loop.kv_bytes_per_position(),
+                   backend.preferred_lanes());
   std::vector<Flight> lanes;
   bool more = true;
   while (true) {

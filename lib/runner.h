@@ -15,10 +15,10 @@ namespace logitgate {
 
 struct RunOptions {
   RowSelection rows;
-  int32_t batch_tokens = 0;       // prefill: most tokens in one pass; 0: chosen from memory
-  int32_t lanes = 0;              // decode: records advanced in lockstep; 0: chosen from memory
-  int32_t longest_record = 0;     // tokens, where known beforehand; 0: unknown
-  uint64_t shard_index = 0;       // of the records, those whose index mod shard_count is shard_index
+  int32_t batch_tokens = 0;    // prefill: most tokens in one pass; 0: chosen from memory
+  int32_t lanes = 0;           // decode: records advanced in lockstep; 0: chosen from memory
+  int32_t longest_record = 0;  // tokens, where known beforehand; 0: unknown
+  uint64_t shard_index = 0;    // of the records, those whose index mod shard_count is shard_index
   uint64_t shard_count = 1;
   // Called after each pass with the records and tokens finished so far.
   std::function<void(uint64_t records, uint64_t tokens)> progress;

@@ -48,7 +48,8 @@ Weight WeightLoader::take_optional(const std::string& name, int64_t n_in, int64_
          tensor->ne[0], tensor->ne[1], tensor->ne[2], tensor->ne[3], n_in, n_out);
   const WeightTypeInfo& info = weight_type_info(tensor->type);
   if (!info.computes)
-    fail(ErrorCode::unsupported, "{}: tensor {}: weight type {} is not supported", file_.path(), name, info.name);
+    fail(ErrorCode::unsupported, "{}: tensor {}: weight type {} is not supported", file_.path(), name,
+         info.name);
   return backend_.load(*tensor);
 }
 

@@ -1,6 +1,8 @@
 // Qwen3: a pre-norm transformer with grouped-query attention, RMS norms on the heads of queries and keys, and SwiGLU.
 // Contract: GGUF architecture `qwen3`; rotary pairs are half-split (NeoX); without output.weight the head is tied.
 // Source: Qwen3 Technical Report (arXiv 2505.09388) and its published reference implementation.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "lib/arch/architecture.h"
@@ -47,7 +49,8 @@ class Qwen3 : public Architecture {
     max_tokens_ = max_tokens;
   }
 
-  void forward(const TokenBatch& batch, KvCache& cache, std::span<const int32_t> rows, LogitSink& sink) override {
+  void forward(const TokenBatch& batch, KvCache& cache, std::span<const int32_t> rows,
+               LogitSink& sink) override {
     Backend& b = backend_;
     const int64_t n_tokens = batch.n_tokens();
     const double eps = config_.rms_norm_eps;

@@ -69,8 +69,9 @@ std::vector<Case> cases() {
 }
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  std::string name = fmt::format("{}_{}_{}", info.param.model, info.param.phase == Phase::prefill ? "prefill" : "decode",
-                                 info.param.precision == Precision::f64 ? "f64" : "f32");
+  std::string name =
+      fmt::format("{}_{}_{}", info.param.model, info.param.phase == Phase::prefill ? "prefill" : "decode",
+                  info.param.precision == Precision::f64 ? "f64" : "f32");
   std::replace(name.begin(), name.end(), '.', '_');
   return name;
 }
