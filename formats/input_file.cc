@@ -41,24 +41,33 @@ uint64_t InputFile::size() const {
 }
 
 size_t InputFile::read(void* data, size_t n) {
-  if (seekable_) {
-    const size_t got = read_at(offset_, data, n);
-    offset_ += got;
-    return got;
-  }
   char* bytes = static_cast<char*>(data);
   size_t total = 0;
   while (total < n) {
-    const ssize_t got = ::read(fd_, bytes + total, n - total);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      pollfd waiting{fd_, POLLIN, 0};
-      ::poll(&waiting, 1, -1);
-      continue;
-    }
-    if (got < 0) fail_errno(name_, "read");
+    const size_t got = read_some(bytes + total, n - total);
     if (got == 0) break;
-    total += static_cast<size_t>(got);
+    total += got;
+  }
+  return total;
+}
+
+size_t InputFile::read_some(void* data, size_t n) {
+  size_t total = 0;
+  if (seekable_) {
+    total = read_at(offset_, data, n);
+  } else {
+    while (n > 0) {
+      const ssize_t got = ::read(fd_, data, n);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        pollfd waiting{fd_, POLLIN, 0};
+        ::poll(&waiting, 1, -1);
+        continue;
+      }
+      if (got < 0) fail_errno(name_, "read");
+      total = static_cast<size_t>(got);
+      break;
+    }
   }
   offset_ += total;
   return total;

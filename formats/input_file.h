@@ -21,6 +21,7 @@ class InputFile {
   uint64_t size() const;                             // seekable: bytes from where reading began, now
 
   size_t read(void* data, size_t n);                            // the next bytes
+  size_t read_some(void* data, size_t n);  // what is there, at least one byte before the end: for pipes that trickle
   size_t read_at(uint64_t offset, void* data, size_t n) const;  // seekable; does not move read()
   uint64_t offset() const { return offset_; }                   // bytes read so far by read()
   void seek(uint64_t offset);                                   // seekable: where read() goes on

@@ -1,6 +1,8 @@
 // Reads token batches: JSON lines with an id and tokens, plain or zstd-compressed, from files or stdin.
-// Contract: streams; memory does not grow with the file beyond the ids seen (16 bytes a record). A bad line gives Error{corrupt}
-// with file, line and column.
+// Contract: streams; memory does not grow with the file beyond the ids seen (at most 56 bytes a record) and the
+// longest line (refused beyond 64 MiB). A line is {"tokens": [ids], "id": string or integer, …}; `input_ids` and
+// `prompt_token_ids` are other names of `tokens`; other fields may hold any valid JSON up to 128 levels deep. A bad line
+// gives Error{corrupt} with file, line and column, the column in bytes from 1. Errors of reading: formats/line_reader.h.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +13,26 @@
 namespace logitgate {
 
 struct TokenRecord {
-  std::string id;
+  std::string id;      // not empty, valid UTF-8, unique over all inputs
   uint64_t index = 0;  // 0-based over all inputs
   std::vector<int32_t> tokens;
 };
 
 struct TokenLimits {
-  int64_t n_vocab = 0;      // a token outside [0, n_vocab) is an error; 0: any non-negative int32
-  int64_t max_tokens = 0;   // a longer record is an error, or is cut with truncate; 0: any length
+  int64_t n_vocab = 0;     // a token outside [0, n_vocab) is an error; 0: any non-negative int32
+  int64_t max_tokens = 0;  // a longer record is an error, or is cut with truncate; 0: any length
   bool truncate = false;
 };
 
 class TokenReader {
  public:
-  // inputs: paths (`.zst` and zstd-compressed content are decompressed), or "-" for stdin.
+  // inputs: paths (zstd-compressed content is decompressed, whatever the name), or "-" for stdin, once.
   TokenReader(std::vector<std::string> inputs, const TokenLimits& limits);
   ~TokenReader();
   // The next record of the inputs in order; false at the end. Errors as above, and for a duplicate id.
   bool next(TokenRecord& record);
-  // True where every input is a regular file, so that it can be read twice (validated before compute starts).
+  // True where every input is a regular file (stdin too), so that it can be read twice (validated before
+  // compute starts).
   static bool rereadable(const std::vector<std::string>& inputs);
 
  private:
