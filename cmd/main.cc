@@ -92,12 +92,13 @@ void check_command(int argc, char** argv) {
 
 // The exit code, unless output was lost: a full disk and a closed pipe show here at the latest.
 int finish(int code) {
-  std::cout.flush();
-  const bool failed = !std::cout || std::ferror(stdout) != 0;
   errno = 0;
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush();
+  const int first_errno = errno;
   if (std::fclose(stdout) == 0 && !failed) return code;
+  const int error = first_errno != 0 ? first_errno : errno;
   print_trouble(
-      fmt::format("stdout: write failed: {}", errno != 0 ? std::strerror(errno) : "earlier output was lost"));
+      fmt::format("stdout: write failed: {}", error != 0 ? std::strerror(error) : "earlier output was lost"));
   return kTrouble;
 }
 
