@@ -31,15 +31,7 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02}", total / 60, total % 60);
 }
 
-}  // namespace
-
-ProgressMode parse_progress(const std::string& text) {
-  if (text == "auto") return ProgressMode::auto_;
-  if (text == "always") return ProgressMode::always;
-  if (text == "never") return ProgressMode::never;
-  fail(ErrorCode::usage, "--progress: '{}' is not valid; expected auto, always or never", text);
-}
-
+// The text of one report, without line control.
 std::string progress_line(const std::string& label, uint64_t records, uint64_t tokens, uint64_t total_records,
                           uint64_t total_tokens, double seconds) {
   std::string line = fmt::format("{}: {}", label, records);
@@ -55,6 +47,15 @@ std::string progress_line(const std::string& label, uint64_t records, uint64_t t
     line += fmt::format(", {}", duration(seconds));
   }
   return line;
+}
+
+}  // namespace
+
+ProgressMode parse_progress(const std::string& text) {
+  if (text == "auto") return ProgressMode::auto_;
+  if (text == "always") return ProgressMode::always;
+  if (text == "never") return ProgressMode::never;
+  fail(ErrorCode::usage, "--progress: '{}' is not valid; expected auto, always or never", text);
 }
 
 Progress::Progress(std::string label, uint64_t total_records, uint64_t total_tokens, ProgressMode mode)

@@ -45,8 +45,4 @@ class Progress {
   Clock::time_point next_;
 };
 
-// The text of one report, without line control; for tests.
-std::string progress_line(const std::string& label, uint64_t records, uint64_t tokens, uint64_t total_records,
-                          uint64_t total_tokens, double seconds);
-
 }  // namespace logitgate
