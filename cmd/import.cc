@@ -46,7 +46,8 @@ struct Shape {
 Shape read_shape(const std::string& path, std::vector<uint64_t> shape) {
   while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
   if (shape.size() != 2 || shape[0] == 0 || shape[1] == 0 || shape[1] > INT32_MAX) {
-    fail(ErrorCode::unsupported, "{}: shape ({}): not logits; expected (rows, n_vocab)", path, fmt::join(shape, ", "));
+    fail(ErrorCode::unsupported, "{}: shape ({}): not logits; expected (rows, n_vocab)", path,
+         fmt::join(shape, ", "));
   }
   return {shape[0], static_cast<uint32_t>(shape[1])};
 }
@@ -58,16 +59,19 @@ std::vector<DumpRecord> read_records(const ImportOptions& options, uint32_t n_vo
   TokenReader reader({options.tokens}, limits);
   std::vector<DumpRecord> records;
   TokenRecord tokens;
-  while ((options.records == 0 || records.size() < static_cast<uint64_t>(options.records)) && reader.next(tokens)) {
+  while ((options.records == 0 || records.size() < static_cast<uint64_t>(options.records)) &&
+         reader.next(tokens)) {
     DumpRecord& record = records.emplace_back();
     record.id = tokens.id;
     record.index = tokens.index;
     record.n_tokens = static_cast<uint32_t>(tokens.tokens.size());
     record.tokens_digest = digest_tokens(tokens.tokens);
   }
-  if (records.empty()) fail(ErrorCode::corrupt, "{}: no record; expected one JSON object a line", options.tokens);
+  if (records.empty())
+    fail(ErrorCode::corrupt, "{}: no record; expected one JSON object a line", options.tokens);
   if (options.records != 0 && records.size() < static_cast<uint64_t>(options.records)) {
-    fail(ErrorCode::usage, "--records {}: {} has {} records only", options.records, options.tokens, records.size());
+    fail(ErrorCode::usage, "--records {}: {} has {} records only", options.records, options.tokens,
+         records.size());
   }
   return records;
 }
@@ -82,18 +86,22 @@ size_t matching_prefix(const std::vector<DumpRecord>& records, uint64_t rows) {
   return 0;
 }
 
-RowSelection choose_rows(const ImportOptions& options, const std::vector<DumpRecord>& records, uint64_t rows) {
+RowSelection choose_rows(const ImportOptions& options, const std::vector<DumpRecord>& records,
+                         uint64_t rows) {
   const auto add = [](uint64_t sum, const DumpRecord& record) { return sum + record.n_tokens; };
   const uint64_t tokens = std::accumulate(records.begin(), records.end(), uint64_t{0}, add);
-  if (rows == tokens) return RowSelection::all();  // also where every record is one token long: then both mean the same
+  if (rows == tokens)
+    return RowSelection::all();  // also where every record is one token long: then both mean the same
   if (rows == records.size()) return RowSelection::last();
   const size_t prefix = matching_prefix(records, rows);
-  fail(ErrorCode::incomparable, "{}: {} rows for {} records of {} tokens in all ({}); expected {} rows (all) or {} (last){}",
+  fail(ErrorCode::incomparable,
+       "{}: {} rows for {} records of {} tokens in all ({}); expected {} rows (all) or {} (last){}",
        options.logits, rows, records.size(), tokens, options.tokens, tokens, records.size(),
        prefix == 0 ? "" : fmt::format(", or --records {}", prefix));
 }
 
-DumpHeader make_header(const ImportOptions& options, const RowSelection& rows, uint32_t n_vocab, bool is_f64) {
+DumpHeader make_header(const ImportOptions& options, const RowSelection& rows, uint32_t n_vocab,
+                       bool is_f64) {
   DumpHeader header;
   header.model_name = options.model_name;
   header.command = "import";
@@ -155,9 +163,11 @@ Verb add_import(CLI::App& app) {
       ->required()
       ->type_name("IN.jsonl");
   app.add_option("-o,--output", options->output, "Dump to write; - is stdout")->required()->type_name("FILE");
-  add_integer(app, "--records", options->records, 1, INT64_MAX, "Only the first N records of the batch have rows");
+  add_integer(app, "--records", options->records, 1, INT64_MAX,
+              "Only the first N records of the batch have rows");
   app.add_flag("--log-probs", options->log_probs, "The values are log-probabilities, not logits");
-  app.add_option("--model-name", options->model_name, "What the dump is to say its model is")->type_name("NAME");
+  app.add_option("--model-name", options->model_name, "What the dump is to say its model is")
+      ->type_name("NAME");
   CLI::Option* store = add_store(app, options->store);
   add_level(app, options->level);
   add_threads(app, options->threads);

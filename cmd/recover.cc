@@ -47,8 +47,8 @@ int run(const RecoverOptions& options) {
   writer.finish();
   progress.finish();
   const std::optional<std::string> damage = reader.damage();
-  fmt::print(stderr, "{}: {} records recovered; {}\n", options.output == "-" ? "stdout" : options.output, records,
-             damage ? "reading stopped at " + *damage : "the dump was whole");
+  fmt::print(stderr, "{}: {} records recovered; {}\n", options.output == "-" ? "stdout" : options.output,
+             records, damage ? "reading stopped at " + *damage : "the dump was whole");
   return 0;
 }
 
@@ -57,7 +57,9 @@ int run(const RecoverOptions& options) {
 Verb add_recover(CLI::App& app) {
   auto options = std::make_shared<RecoverOptions>();
   app.add_option("CUT", options->input, "The cut or damaged dump; - is stdin")->required();
-  app.add_option("-o,--output", options->output, "Where the finished dump goes; - is stdout")->required()->type_name("FILE");
+  app.add_option("-o,--output", options->output, "Where the finished dump goes; - is stdout")
+      ->required()
+      ->type_name("FILE");
   add_level(app, options->level);
   add_threads(app, options->threads);
   add_force(app, options->force);
