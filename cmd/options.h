@@ -6,28 +6,19 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "cmd/progress.h"
+#include "cmd/shard.h"
 #include "formats/dump_format.h"
 #include "lib/rows.h"
 
 namespace logitgate {
 
-// Every record whose index mod count is `index` belongs to this process.
-struct Shard {
-  uint64_t index = 0;
-  uint64_t count = 1;
-  bool given = false;  // --shard was on the command line
-
-  bool takes(uint64_t record_index) const { return record_index % count == index; }
-  friend bool operator==(const Shard&, const Shard&) = default;
-};
-
-// "I/N" with 0 ≤ I < N, or "auto": the place among the tasks of a Slurm job array (SLURM_ARRAY_TASK_ID, _MIN,
-// _COUNT) or of a job step (SLURM_PROCID, SLURM_NTASKS). Trouble where there are none, or both and they
-// disagree.
-Shard parse_shard(const std::string& text);
+// The whole of text as a decimal integer, if it is one.
+std::optional<int64_t> to_integer(std::string_view text);
 
 // A decimal integer in [low, high]; `name` is for the message.
 int64_t parse_integer(const std::string& name, const std::string& text, int64_t low, int64_t high);
