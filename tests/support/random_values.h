@@ -74,7 +74,7 @@ inline void fill_bytes(WeightType type, std::vector<std::byte>& bytes, RandomVal
 
 inline RandomTensor random_tensor(WeightType type, int64_t n_in, int64_t n_out, uint64_t seed) {
   RandomTensor r;
-  r.tensor.name = "w";
+  r.tensor.name.push_back('w');
   r.tensor.type = type;
   r.tensor.ne = {n_in, n_out, 1, 1};
   r.bytes.resize(r.tensor.row_bytes() * static_cast<size_t>(n_out));
