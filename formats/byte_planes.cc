@@ -1,0 +1,110 @@
+// Byte planes as plain loops that compilers vectorise.
+// Contract: see byte_planes.h.
+#include "formats/byte_planes.h"
+
+#include "formats/simd_clones.h"
+
+namespace logitgate {
+
+namespace {
+
+template <class T>
+inline T rotated_left(T x, int bit) {
+  return bit == 0 ? x : static_cast<T>(static_cast<T>(x << 1) | static_cast<T>(x >> (sizeof(T) * 8 - 1)));
+}
+template <class T>
+inline T rotated_right(T x, int bit) {
+  return bit == 0 ? x : static_cast<T>(static_cast<T>(x >> 1) | static_cast<T>(x << (sizeof(T) * 8 - 1)));
+}
+
+template <int kBit>
+inline void split16(const uint16_t* __restrict x, size_t n, uint8_t* __restrict p0, uint8_t* __restrict p1) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint16_t u = rotated_left(x[i], kBit);
+    p0[i] = static_cast<uint8_t>(u >> 8);
+    p1[i] = static_cast<uint8_t>(u);
+  }
+}
+template <int kBit>
+inline void merge16(uint16_t* __restrict x, size_t n, const uint8_t* __restrict p0,
+                    const uint8_t* __restrict p1) {
+  for (size_t i = 0; i < n; ++i) x[i] = rotated_right(static_cast<uint16_t>(p0[i] << 8 | p1[i]), kBit);
+}
+
+template <int kBit>
+inline void split32(const uint32_t* __restrict x, size_t n, uint8_t* __restrict p0, uint8_t* __restrict p1,
+                    uint8_t* __restrict p2, uint8_t* __restrict p3) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t u = rotated_left(x[i], kBit);
+    p0[i] = static_cast<uint8_t>(u >> 24);
+    p1[i] = static_cast<uint8_t>(u >> 16);
+    p2[i] = static_cast<uint8_t>(u >> 8);
+    p3[i] = static_cast<uint8_t>(u);
+  }
+}
+template <int kBit>
+inline void merge32(uint32_t* __restrict x, size_t n, const uint8_t* __restrict p0,
+                    const uint8_t* __restrict p1, const uint8_t* __restrict p2,
+                    const uint8_t* __restrict p3) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t u = static_cast<uint32_t>(p0[i]) << 24 | static_cast<uint32_t>(p1[i]) << 16 |
+                       static_cast<uint32_t>(p2[i]) << 8 | static_cast<uint32_t>(p3[i]);
+    x[i] = rotated_right(u, kBit);
+  }
+}
+
+template <int kBit>
+inline void split64(const uint64_t* __restrict x, size_t n, uint8_t* __restrict planes) {
+  for (int p = 0; p < 8; ++p) {
+    uint8_t* __restrict plane = planes + static_cast<size_t>(p) * n;
+    for (size_t i = 0; i < n; ++i) plane[i] = static_cast<uint8_t>(rotated_left(x[i], kBit) >> (56 - 8 * p));
+  }
+}
+template <int kBit>
+inline void merge64(uint64_t* __restrict x, size_t n, const uint8_t* __restrict planes) {
+  for (size_t i = 0; i < n; ++i) {
+    uint64_t u = 0;
+    for (size_t p = 0; p < 8; ++p) u = u << 8 | planes[p * n + i];
+    x[i] = rotated_right(u, kBit);
+  }
+}
+
+}  // namespace
+
+LOGITGATE_SIMD_CLONES
+void split_planes(const uint16_t* numbers, size_t n, uint8_t* planes, bool rotate) {
+  if (rotate) return split16<1>(numbers, n, planes, planes + n);
+  split16<0>(numbers, n, planes, planes + n);
+}
+
+LOGITGATE_SIMD_CLONES
+void split_planes(const uint32_t* numbers, size_t n, uint8_t* planes, bool rotate) {
+  if (rotate) return split32<1>(numbers, n, planes, planes + n, planes + 2 * n, planes + 3 * n);
+  split32<0>(numbers, n, planes, planes + n, planes + 2 * n, planes + 3 * n);
+}
+
+LOGITGATE_SIMD_CLONES
+void split_planes(const uint64_t* numbers, size_t n, uint8_t* planes, bool rotate) {
+  if (rotate) return split64<1>(numbers, n, planes);
+  split64<0>(numbers, n, planes);
+}
+
+LOGITGATE_SIMD_CLONES
+void merge_planes(const uint8_t* planes, size_t n, uint16_t* numbers, bool rotate) {
+  if (rotate) return merge16<1>(numbers, n, planes, planes + n);
+  merge16<0>(numbers, n, planes, planes + n);
+}
+
+LOGITGATE_SIMD_CLONES
+void merge_planes(const uint8_t* planes, size_t n, uint32_t* numbers, bool rotate) {
+  if (rotate) return merge32<1>(numbers, n, planes, planes + n, planes + 2 * n, planes + 3 * n);
+  merge32<0>(numbers, n, planes, planes + n, planes + 2 * n, planes + 3 * n);
+}
+
+LOGITGATE_SIMD_CLONES
+void merge_planes(const uint8_t* planes, size_t n, uint64_t* numbers, bool rotate) {
+  if (rotate) return merge64<1>(numbers, n, planes);
+  merge64<0>(numbers, n, planes);
+}
+
+}  // namespace logitgate
