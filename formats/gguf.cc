@@ -47,6 +47,16 @@ std::string split_prefix(const GgufPart& first, uint64_t count) {
   return path.substr(0, path.size() - suffix.size());
 }
 
+// Another part of the set; where it cannot be opened, the first part is named too.
+GgufPart open_part(const std::string& first, const std::string& path) {
+  try {
+    return parse_gguf_part(path);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::io) throw;
+    fail(ErrorCode::io, "{}: is split, and all its parts must lie beside it: {}", first, error.message());
+  }
+}
+
 void check_part(const GgufPart& part, uint64_t number, uint64_t count) {
   const auto no = part_integer(part, "split.no");
   const auto n = part_integer(part, "split.count");
@@ -74,7 +84,7 @@ GgufFile GgufFile::open(const std::string& path) {
   if (count > 1) {
     const std::string prefix = split_prefix(parts[0], count);
     for (uint64_t i = 1; i < count; ++i) {
-      parts.push_back(parse_gguf_part(prefix + part_suffix(i + 1, count)));
+      parts.push_back(open_part(path, prefix + part_suffix(i + 1, count)));
       check_part(parts.back(), i, count);
     }
   }

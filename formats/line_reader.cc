@@ -29,7 +29,7 @@ class ByteSource {
     if (starts_with("\x1f\x8b", 2)) {
       fail(ErrorCode::unsupported,
            "{}: offset 0: gzip data, and plain or zstd-compressed JSON lines are read; "
-           "give it through `gzip -dc … |`",
+           "give it through `gzip -dc FILE |`",
            name());
     }
     if (starts_with("\xff\xfe", 2) || starts_with("\xfe\xff", 2)) {
@@ -113,6 +113,13 @@ struct LineReader::Impl {
       buffer.resize(std::min(2 * capacity, kMaxLineBytes + 2 * kReadBytes) + kLinePadding);
   }
 
+  void skip_newlines() {
+    while (begin < end && buffer[begin] == '\n') {
+      ++begin;
+      ++line_number;
+    }
+  }
+
   [[noreturn]] void too_long() const {
     fail(ErrorCode::corrupt,
          "{}: line {}, column {}: the line has no end here, and one of at most {} bytes is read",
@@ -136,6 +143,7 @@ bool LineReader::next(std::string_view& line) {
   Impl& in = *impl_;
   size_t searched = 0;
   for (;;) {
+    if (searched == 0) in.skip_newlines();
     const char* start = in.buffer.data() + in.begin;
     const size_t n = in.end - in.begin;
     const auto* newline = static_cast<const char*>(std::memchr(start + searched, '\n', n - searched));

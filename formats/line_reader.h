@@ -22,7 +22,7 @@ class LineReader {
   ~LineReader();
 
   const std::string& name() const;  // for messages
-  // The next line without its newline, valid until the next call and followed by kLinePadding readable bytes; false at
+  // The next line that is not empty, without its newline, valid until the next call and followed by kLinePadding readable bytes; false at
   // the end.
   bool next(std::string_view& line);
   uint64_t line_number() const;  // of the last line given, from 1

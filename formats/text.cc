@@ -46,7 +46,7 @@ std::string printable(std::string_view text, size_t max_bytes) {
     } else {
       piece = text.substr(0, length);
     }
-    if (out.size() + piece.size() > max_bytes) return out + "…";
+    if (out.size() + piece.size() > max_bytes) return out + "...";
     out += piece;
     text.remove_prefix(length);
   }

@@ -119,6 +119,9 @@ struct TokenLineParser::Impl {
     const char* found = nullptr;
     if (document.current_location().get(found) == simdjson::SUCCESS && found >= line.data() && found < at)
       at = found;
+    if (error == simdjson::STRING_ERROR) fail_at(at, "invalid JSON: a bad escape in the string before this");
+    if (error == simdjson::TAPE_ERROR)
+      fail_at(at, "invalid JSON: a comma, colon, quote or bracket must be here");
     fail_at(at, "invalid JSON: {}", simdjson::error_message(error));
   }
 
@@ -235,7 +238,8 @@ struct TokenLineParser::Impl {
     const simdjson::padded_string_view padded(line.data(), line.size(), line.size() + kLinePadding);
     if (const auto error = parser.iterate(padded).get(document)) fail_text(error);
     const char* start = line.data() + line.find_first_not_of(" \t\r");
-    if (*start != '{') fail_at(start, "a record must be a JSON object: {{\"id\": …, \"tokens\": [ids]}}");
+    if (*start != '{')
+      fail_at(start, "a record must be a JSON object: {{\"id\": \"a\", \"tokens\": [1, 2]}}");
     sj::object object;
     check(document.get_object().get(object));
     for (auto item : object) {

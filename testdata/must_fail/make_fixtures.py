@@ -117,7 +117,17 @@ def models():
     yield "n_dimensions_0.gguf", gguf(n_tensors=1, raw_infos=text("t") + struct.pack("<IIQ", 0, 0, 0))
     yield "tensor_name_2e63.gguf", gguf(n_tensors=1, raw_infos=struct.pack("<Q", 1 << 63) + b"t" * 64)
     yield "duplicate_tensor.gguf", gguf(n_tensors=2, raw_infos=tensor_info("t", [32]) * 2)
+    yield "overlapping_tensors.gguf", gguf(n_tensors=2, raw_infos=tensor_info("t", [32]) + tensor_info("u", [32], 0, 96))
+    yield "unnamed_tensor.gguf", one("", [32])
+    yield "tensor_type_removed.gguf", one("t", [32, 32], 31)
+    yield "dimensions_5.gguf", one("t", [2, 2, 2, 2, 2])
+    yield "empty_key.gguf", gguf(meta=META + [("", U32, 0)])
+    yield "alignment_text.gguf", gguf(meta=META + [("general.alignment", STRING, "32")])
+    yield "bool_2.gguf", gguf(n_kv=n + 1, raw_kv=text("x.y") + struct.pack("<IB", BOOL, 2))
+    yield "name_with_newline.gguf", one("a\nb\x1b[31m", [33, 2], 8)
     yield "no_architecture.gguf", gguf(meta=META[1:])
+    yield "renamed_part.gguf", gguf(meta=META + [("split.no", U32, 0), ("split.count", U32, 2)])
+    yield "second_part.gguf", gguf(meta=META + [("split.no", U32, 1), ("split.count", U32, 2)])
     yield "part-00001-of-00002.gguf", gguf(meta=META + [("split.no", U32, 0), ("split.count", U32, 2), ("split.tensors.count", U32, 4)])
 
 
@@ -137,6 +147,17 @@ def models_run():
     yield "epsilon_nan.gguf", gguf(meta=with_meta("qwen3.attention.layer_norm_rms_epsilon", F32, float("nan")))
     yield "rope_scaling_unknown.gguf", gguf(meta=META + [("qwen3.rope.scaling.type", STRING, "spiral")])
     yield "no_tensors.gguf", gguf(tensors=[])
+
+
+def zstd_repeat(byte, n):
+    """A zstd frame of n times 128 KiB of one byte, as run-length blocks of four bytes each."""
+    blocks = [struct.pack("<I", 131072 << 3 | 1 << 1 | (i == n - 1))[:3] + byte for i in range(n)]
+    return b"\x28\xb5\x2f\xfd" + b"\x00\x38" + b"".join(blocks)
+
+
+def zstd_stored(data, last=True):
+    """A zstd frame that holds data in one stored block."""
+    return b"\x28\xb5\x2f\xfd" + b"\x00\x38" + struct.pack("<I", len(data) << 3 | last)[:3] + data
 
 
 def batches():
@@ -168,6 +189,23 @@ def batches():
     yield "nul_bytes.jsonl", b"\0" * 64 + b"\n"
     yield "trailing_comma.jsonl", b'{"id": "a", "tokens": [1, 2, ]}\n'
     yield "not_zstd.jsonl.zst", b"\x28\xb5\x2f\xfd" + b"\xff" * 40
+    yield "zstd_cut_in_block.jsonl.zst", zstd_stored(good)[:-3]
+    yield "zstd_cut_between_blocks.jsonl.zst", zstd_stored(good, last=False)
+    yield "zstd_then_text.jsonl.zst", zstd_stored(good) + good
+    yield "zstd_bomb_one_line.jsonl.zst", zstd_repeat(b"[", 1024)
+    yield "zstd_bomb_blank_lines.jsonl.zst", zstd_repeat(b"\n", 1024)
+    yield "gzip.jsonl.gz", b"\x1f\x8b\x08\x00" + b"\0" * 16
+    yield "utf16.jsonl", '\ufeff{"tokens": [1]}\n'.encode("utf-16-le")
+    yield "surrogate.jsonl", b'{"id": "\xed\xa0\x80", "tokens": [1]}\n'
+    yield "lone_escape.jsonl", b'{"id": "\\ud800", "tokens": [1]}\n'
+    yield "id_empty.jsonl", b'{"id": "", "tokens": [1]}\n'
+    yield "id_null.jsonl", b'{"id": null, "tokens": [1]}\n'
+    yield "id_twice.jsonl", b'{"id": "a", "id": "b", "tokens": [1]}\n'
+    yield "tokens_twice.jsonl", b'{"tokens": [1], "tokens": [2]}\n'
+    yield "token_exponent.jsonl", b'{"tokens": [1e2]}\n'
+    yield "token_leading_zero.jsonl", b'{"tokens": [01]}\n'
+    yield "bad_ignored_field.jsonl", b'{"tokens": [1], "x": [tru]}\n'
+    yield "control_character.jsonl", b'{"tokens": [1], "x": "a\tb"}\n'
 
 
 def batches_run():
@@ -205,6 +243,10 @@ def arrays():
     yield "shape_scalar.npy", npy(shape="()", data=b"\0" * 4)
     yield "shape_one_dimension.npy", npy(shape="(2176,)")
     yield "shape_three_dimensions.npy", npy(shape="(2, 4, 272)")
+    yield "shape_2e64.npy", npy(shape="(18446744073709551616, 272)")
+    yield "header_2e32.npy", b"\x93NUMPY\2\0" + struct.pack("<I", 0xFFFFFFFF) + b"{" * 64
+    yield "records.npy", npy(header="{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (8, 272), }")
+    yield "archive.npz", b"PK\3\4" + b"\0" * 60
     yield "rows_fit_nothing.npy", npy(shape="(7, 272)", data=b"\0" * (7 * 272 * 4))
 
 

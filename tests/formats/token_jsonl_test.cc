@@ -30,6 +30,7 @@ class TokenJsonl : public testing::Test {
 
   std::string write(const std::string& text, const std::string& name = "in.jsonl") const {
     const std::string path = directory_ + "/" + name;
+    std::filesystem::remove(path);  // rewriting in place is slow where the filesystem then syncs
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }
