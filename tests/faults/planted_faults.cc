@@ -1,6 +1,8 @@
 // Faults planted in one kernel: what the gate exists to find, and proof that the two verbs are two configurations.
 // Contract: linked with kernels built with LOGITGATE_FAULTS; a fault in the GEMM changes prefill alone, one in the GEMV
 // decode-prime alone.
+#include <fmt/format.h>
+
 #include <cstdlib>
 
 #include "tests/support/engine_run.h"

@@ -1,6 +1,8 @@
 // The engine against golden logits: trained Qwen3 models in four encodings, both phases, both precisions.
 // Contract: golden values are exact arithmetic on the file's weights, rounded to float; f64 is within 2e-5 and keeps every
 // argmax, f32 is within 1e-3.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -53,8 +55,9 @@ TEST_P(Golden, LogitsAreThoseOfExactArithmetic) {
       ASSERT_TRUE(diff <= bound) << "row " << row << " token " << i << ": " << got[i] << " for " << want[i];
       worst = std::max(worst, diff);
     }
-    if (c.precision == Precision::f64)
+    if (c.precision == Precision::f64) {
       ASSERT_EQ(std::max_element(got, got + n_vocab) - got, std::max_element(want, want + n_vocab) - want);
+    }
   }
   RecordProperty("worst", fmt::format("{:.3g}", worst));
   std::printf("%s: worst %.3g\n", c.model, worst);

@@ -2,6 +2,8 @@
 // Contract: exact equality of dumps over batch sizes, lanes, threads, shards and record order, for both phases and precisions.
 #include "lib/runner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <random>
