@@ -33,28 +33,27 @@ bool always_empty(const RowSelection& rows) {
   return *rows.stop == 0 || (((first < 0) == (*rows.stop < 0)) && *rows.stop <= first);
 }
 
-// [begin, end) of the record's positions.
-std::pair<uint32_t, uint32_t> range(const RowSelection& rows, uint32_t n_tokens) {
+}  // namespace
+
+std::pair<uint32_t, uint32_t> RowSelection::range(uint32_t n_tokens) const {
   const int64_t n = n_tokens;
   const auto clamp = [n](int64_t bound) {
     return std::clamp<int64_t>(bound < 0 ? std::max(bound, -n) + n : bound, 0, n);
   };
-  const int64_t begin = clamp(rows.first.value_or(0));
-  const int64_t end = rows.stop ? clamp(*rows.stop) : n;
+  const int64_t begin = clamp(first.value_or(0));
+  const int64_t end = stop ? clamp(*stop) : n;
   return {static_cast<uint32_t>(begin), static_cast<uint32_t>(std::max(begin, end))};
 }
 
-}  // namespace
-
 std::vector<uint32_t> RowSelection::select(uint32_t n_tokens) const {
-  const auto [begin, end] = range(*this, n_tokens);
+  const auto [begin, end] = range(n_tokens);
   std::vector<uint32_t> positions(end - begin);
   std::iota(positions.begin(), positions.end(), begin);
   return positions;
 }
 
 uint32_t RowSelection::count(uint32_t n_tokens) const {
-  const auto [begin, end] = range(*this, n_tokens);
+  const auto [begin, end] = range(n_tokens);
   return end - begin;
 }
 

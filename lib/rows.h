@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace logitgate {
@@ -19,6 +20,8 @@ struct RowSelection {
   static RowSelection all() { return {}; }
   static RowSelection last() { return {-1, std::nullopt}; }
 
+  // The selected positions of a record of n_tokens as [begin, end).
+  std::pair<uint32_t, uint32_t> range(uint32_t n_tokens) const;
   // The selected positions of a record of n_tokens, ascending; may be empty.
   std::vector<uint32_t> select(uint32_t n_tokens) const;
   // How many select() would give.

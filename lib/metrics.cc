@@ -1,0 +1,469 @@
+// Measures pairs of rows and adds them up; see metrics.h.
+// Contract: rows that are finite take the vectorised passes of row_kernels.h; the others, and top-k rows, are walked one
+// logit at a time.
+#include "lib/metrics.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+
+#include "lib/error.h"
+
+namespace logitgate {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+double logit(const RowView& row, size_t i) {
+  return row.f32 != nullptr ? static_cast<double>(row.f32[i]) : row.f64[i];
+}
+
+bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+
+bool identical(const RowView& a, const RowView& b) {
+  const size_t n = a.n_vocab;
+  if (a.is_topk() != b.is_topk()) return false;
+  if (a.is_topk()) {
+    return a.k == b.k && std::memcmp(a.ids, b.ids, a.k * sizeof(uint32_t)) == 0 &&
+           std::memcmp(a.values, b.values, a.k * sizeof(float)) == 0 &&
+           same_bits(a.log_sum_exp, b.log_sum_exp);
+  }
+  if (a.f32 != nullptr && b.f32 != nullptr) return std::memcmp(a.f32, b.f32, n * sizeof(float)) == 0;
+  if (a.f64 != nullptr && b.f64 != nullptr) return std::memcmp(a.f64, b.f64, n * sizeof(double)) == 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (!same_bits(logit(a, i), logit(b, i))) return false;
+  }
+  return true;
+}
+
+// Offers logit x of token i to the two largest; ties go to the lower id because tokens come in rising order.
+void offer(Top2& top, double x, uint32_t i) {
+  if (top.first == kNoToken || x > top.first_value) {
+    top.second = top.first;
+    top.second_value = top.first_value;
+    top.first = i;
+    top.first_value = x;
+  } else if (top.second == kNoToken || x > top.second_value) {
+    top.second = i;
+    top.second_value = x;
+  }
+}
+
+// Calls f(r, c) with the two rows as pointers of their own types.
+template <class F>
+auto with_pointers(const RowView& r, const RowView& c, const F& f) {
+  if (r.f32 != nullptr) return c.f32 != nullptr ? f(r.f32, c.f32) : f(r.f32, c.f64);
+  return c.f32 != nullptr ? f(r.f64, c.f32) : f(r.f64, c.f64);
+}
+
+double row_lse(const RowView& row, double max) {
+  return row.f32 != nullptr ? log_sum_exp(row.f32, row.n_vocab, max) : log_sum_exp(row.f64, row.n_vocab, max);
+}
+
+void set_scale(RowStats& stats, double max, double min) {
+  stats.half_range = max / 2 - min / 2;
+  stats.max_magnitude = std::max(std::abs(max), std::abs(min));
+}
+
+// log(sum of exp) of a row that may hold infinities; NaN where it holds a NaN or +infinity.
+double careful_lse(const RowView& row) {
+  double max = -kInfinity;
+  for (size_t i = 0; i < row.n_vocab; ++i) {
+    const double x = logit(row, i);
+    if (std::isnan(x) || x == kInfinity) return kNaN;
+    max = std::max(max, x);
+  }
+  if (max == -kInfinity) return kNaN;
+  double sum = 0;
+  for (size_t i = 0; i < row.n_vocab; ++i) sum += std::exp(logit(row, i) - max);
+  return max + std::log(sum);
+}
+
+// Whether r and c can be subtracted: both finite. Records in `stats` what they are otherwise.
+bool both_finite(double r, double c, RowStats& stats, bool& mismatch) {
+  if (std::isfinite(r) && std::isfinite(c)) return true;
+  stats.finite = false;
+  if (!(r == c)) mismatch = true;  // true for NaN too
+  return false;
+}
+
+double careful_kld(const RowView& r, const RowView& c, double r_lse, double c_lse) {
+  double sum = 0;
+  for (size_t i = 0; i < r.n_vocab; ++i) {
+    const double log_p = logit(r, i) - r_lse, log_q = logit(c, i) - c_lse;
+    const double p = std::exp(log_p);
+    sum += p > 0 ? p * exp_minus_one_minus(log_q - log_p) : std::exp(log_q);
+  }
+  return sum;
+}
+
+// Rows with NaN, infinities or doubles whose squares overflow.
+RowStats measure_careful(const RowView& r, const RowView& c, const MeasureOptions& options) {
+  RowStats stats;
+  stats.finite = true;
+  bool mismatch = false, any_nan = false;
+  double min = kInfinity;
+  const double r_lse = careful_lse(r), c_lse = careful_lse(c);
+  const double r_shift = options.log_probs ? r_lse : 0, c_shift = options.log_probs ? c_lse : 0;
+  for (uint32_t i = 0; i < r.n_vocab; ++i) {
+    const double x = logit(r, i) - r_shift, y = logit(c, i) - c_shift;
+    any_nan |= std::isnan(x) || std::isnan(y);
+    if (!std::isnan(x)) offer(stats.reference, x, i);
+    if (!std::isnan(y)) offer(stats.candidate, y, i);
+    if (std::isfinite(x)) min = std::min(min, x);
+    if (!both_finite(x, y, stats, mismatch)) continue;
+    const double diff = std::abs(x - y);
+    if (diff > stats.max_abs) {
+      stats.max_abs = diff;
+      stats.max_token = i;
+    }
+    stats.sum_abs += diff;
+    stats.sum_sq += diff * diff;
+    stats.sum_ref_sq += x * x;
+    ++stats.n_compared;
+  }
+  stats.same_infinities = !stats.finite && !mismatch;
+  if (mismatch) stats.max_abs = any_nan ? kNaN : kInfinity;
+  if (stats.finite || stats.same_infinities) {
+    if (std::isfinite(stats.reference.first_value)) set_scale(stats, stats.reference.first_value, min);
+    stats.kld = options.kld ? careful_kld(r, c, r_lse, c_lse) : kNaN;
+  } else {
+    stats.kld = kNaN;
+  }
+  return stats;
+}
+
+RowStats measure_full(const RowView& r, const RowView& c, const MeasureOptions& options) {
+  const auto scanned = [&](double r_shift, double c_shift) {
+    return with_pointers(
+        r, c, [&](const auto* a, const auto* b) { return scan_rows(a, b, r.n_vocab, r_shift, c_shift); });
+  };
+  RowScan scan = scanned(0, 0);
+  if (!scan.finite()) return measure_careful(r, c, options);
+  const bool same = identical(r, c);
+  const bool need_lse = options.log_probs || (options.kld && !same);
+  const double r_lse = need_lse ? row_lse(r, scan.reference.first_value) : 0;
+  const double c_lse = need_lse ? row_lse(c, scan.candidate.first_value) : 0;
+  if (options.log_probs) scan = scanned(r_lse, c_lse);
+  RowStats stats;
+  stats.finite = true;
+  stats.reference = scan.reference;
+  stats.candidate = scan.candidate;
+  stats.max_abs = scan.max_abs;
+  stats.max_token = scan.max_token;
+  stats.sum_abs = scan.sum_abs;
+  stats.sum_sq = scan.sum_sq;
+  stats.sum_ref_sq = scan.sum_ref_sq;
+  stats.n_compared = r.n_vocab;
+  set_scale(stats, scan.reference.first_value, scan.min_reference);
+  if (options.kld && !same) {
+    stats.kld = with_pointers(
+        r, c, [&](const auto* a, const auto* b) { return kl_divergence(a, b, r.n_vocab, r_lse, c_lse); });
+  }
+  return stats;
+}
+
+// ---- top-k rows ----
+
+struct Kept {
+  uint32_t id;
+  double value;
+};
+
+// What one side is known to hold, by rising id: its kept values, or, for a full row, those of `wanted` ids.
+std::vector<Kept> kept_values(const RowView& row) {
+  std::vector<Kept> kept(row.k);
+  for (uint32_t i = 0; i < row.k; ++i) {
+    if (row.ids[i] >= row.n_vocab) {
+      fail(ErrorCode::corrupt, "top-k row: token {} is outside the vocabulary of {}", row.ids[i],
+           row.n_vocab);
+    }
+    kept[i] = {row.ids[i], static_cast<double>(row.values[i])};
+  }
+  std::sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) { return a.id < b.id; });
+  return kept;
+}
+
+std::vector<Kept> all_values(const RowView& row) {
+  std::vector<Kept> kept(row.n_vocab);
+  for (uint32_t i = 0; i < row.n_vocab; ++i) kept[i] = {i, logit(row, i)};
+  return kept;
+}
+
+struct Side {
+  std::vector<Kept> kept;
+  double lse = 0;
+  double least = kInfinity;  // the k-th value: an absent id is not above it; -infinity for a full row
+  Top2 top;
+  bool has_nan = false;
+};
+
+Side make_side(const RowView& row, bool log_probs) {
+  Side side;
+  side.kept = row.is_topk() ? kept_values(row) : all_values(row);
+  side.lse = row.is_topk() ? row.log_sum_exp : careful_lse(row);
+  for (Kept& kept : side.kept) {
+    if (log_probs) kept.value -= side.lse;
+    if (std::isnan(kept.value)) {
+      side.has_nan = true;
+      continue;
+    }
+    offer(side.top, kept.value, kept.id);
+    side.least = std::min(side.least, kept.value);
+  }
+  if (log_probs) side.lse = 0;
+  return side;
+}
+
+void note_drift(RowStats& stats, double drift, uint32_t token) {
+  if (!(drift > stats.max_abs)) return;
+  stats.max_abs = drift;
+  stats.max_token = token;
+}
+
+// What a pair of top-k rows adds up to while ids are walked in step.
+struct TopkSums {
+  double p = 0;  // the reference's and the candidate's probability on ids that both hold
+  double q = 0;
+  double kld = 0;
+  bool mismatch = false;  // a NaN, or an infinity against anything but itself
+};
+
+void compare_kept(const Kept& r, const Kept& c, const Side& ref, const Side& cand, RowStats& stats,
+                  TopkSums& sums) {
+  if (!both_finite(r.value, c.value, stats, sums.mismatch)) return;
+  const double diff = r.value - c.value;
+  note_drift(stats, std::abs(diff), r.id);
+  stats.sum_abs += std::abs(diff);
+  stats.sum_sq += diff * diff;
+  stats.sum_ref_sq += r.value * r.value;
+  ++stats.n_compared;
+  const double log_p = r.value - ref.lse, log_q = c.value - cand.lse;
+  const double p = std::exp(log_p), q = std::exp(log_q);
+  sums.p += p;
+  sums.q += q;
+  sums.kld += p > 0 ? p * exp_minus_one_minus(log_q - log_p) : q;
+}
+
+// An id that one side alone holds: the other side's value is at most its k-th, so the drift is at least what lies above.
+void bound_absent(const Kept& kept, const Side& other, RowStats& stats, TopkSums& sums) {
+  if (!std::isfinite(kept.value)) {
+    stats.finite = false;
+    sums.mismatch |= !(kept.value == other.least);  // both -infinity: so is every absent value
+    return;
+  }
+  note_drift(stats, kept.value - other.least, kept.id);
+}
+
+bool holds(const Side& side, uint32_t id) {
+  const auto at = std::lower_bound(side.kept.begin(), side.kept.end(), id,
+                                   [](const Kept& kept, uint32_t wanted) { return kept.id < wanted; });
+  return at != side.kept.end() && at->id == id;
+}
+
+// The rest of both distributions taken as one token makes the divergence a lower bound of the full one.
+double rest_kld(const TopkSums& sums) {
+  const double p = std::max(0.0, 1 - sums.p), q = std::max(0.0, 1 - sums.q);
+  constexpr double kRounding = 1e-12;  // of the two differences from 1
+  if (p < kRounding || q < kRounding) return 0;
+  return p * exp_minus_one_minus(std::log(q / p));
+}
+
+RowStats measure_topk(const RowView& r, const RowView& c, const MeasureOptions& options) {
+  const Side ref = make_side(r, options.log_probs), cand = make_side(c, options.log_probs);
+  RowStats stats;
+  stats.finite = !ref.has_nan && !cand.has_nan && std::isfinite(ref.lse) && std::isfinite(cand.lse);
+  stats.reference = ref.top;
+  stats.candidate = cand.top;
+  TopkSums sums;
+  auto a = ref.kept.begin();
+  auto b = cand.kept.begin();
+  const bool ref_full = !r.is_topk(), cand_full = !c.is_topk();
+  while (a != ref.kept.end() || b != cand.kept.end()) {
+    if (b == cand.kept.end() || (a != ref.kept.end() && a->id < b->id)) {
+      if (!cand_full) bound_absent(*a, cand, stats, sums);
+      ++a;
+    } else if (a == ref.kept.end() || b->id < a->id) {
+      if (!ref_full) bound_absent(*b, ref, stats, sums);
+      ++b;
+    } else {
+      compare_kept(*a++, *b++, ref, cand, stats, sums);
+    }
+  }
+  if (ref.has_nan || cand.has_nan)
+    stats.max_abs = kNaN;
+  else if (sums.mismatch)
+    stats.max_abs = kInfinity;
+  stats.same_infinities =
+      !stats.finite && !sums.mismatch && std::isfinite(ref.lse) && std::isfinite(cand.lse);
+  stats.coverage = std::min(1.0, sums.p);
+  stats.margin_known = !r.is_topk() || r.k > 1 || r.n_vocab == 1;
+  stats.decided = stats.n_compared > 0 && holds(cand, ref.top.first) && holds(ref, cand.top.first);
+  stats.half_range = std::isfinite(ref.least) ? ref.top.first_value - ref.least : 0;
+  if (ref_full) stats.half_range /= 2;
+  stats.max_magnitude = std::abs(ref.top.first_value);
+  if (std::isfinite(ref.least)) stats.max_magnitude = std::max(stats.max_magnitude, std::abs(ref.least));
+  stats.kld = stats.finite ? sums.kld + rest_kld(sums) : kNaN;
+  return stats;
+}
+
+// ---- summary ----
+
+double ratio(double sum, double n) { return n > 0 ? sum / n : kNaN; }
+double rows_of(const Totals& t) { return static_cast<double>(t.finite_rows()); }
+double logits_of(const Totals& t) { return static_cast<double>(t.n_logits); }
+// A figure of finite rows alone says nothing where there are none.
+double if_any(const Totals& t, double value) { return t.finite_rows() > 0 ? value : kNaN; }
+
+double nmse(const Totals& t) {
+  if (t.sum_sq == 0) return if_any(t, 0);
+  return t.sum_ref_sq > 0 ? t.sum_sq / t.sum_ref_sq : kInfinity;
+}
+
+constexpr SummaryMetric kSummaryMetrics[] = {
+    {"max_abs_diff", "max |diff|", false, kNaN, [](const Totals& t) { return if_any(t, t.max_abs); }},
+    {"mean_abs_diff", "mean |diff|", false, kNaN,
+     [](const Totals& t) { return ratio(t.sum_abs, logits_of(t)); }},
+    {"rms_diff", "rms diff", false, kNaN,
+     [](const Totals& t) { return std::sqrt(ratio(t.sum_sq, logits_of(t))); }},
+    {"nmse", "NMSE", false, kNaN, nmse},
+    {"kld.mean", "KLD mean", false, kNaN, [](const Totals& t) { return ratio(t.sum_kld, rows_of(t)); }},
+    {"kld.p50", "KLD median", false, kNaN, [](const Totals& t) { return t.klds.quantile(0.5); }},
+    {"kld.p90", "KLD 90 %", false, kNaN, [](const Totals& t) { return t.klds.quantile(0.9); }},
+    {"kld.p99", "KLD 99 %", false, kNaN, [](const Totals& t) { return t.klds.quantile(0.99); }},
+    {"kld.p999", "KLD 99.9 %", false, kNaN, [](const Totals& t) { return t.klds.quantile(0.999); }},
+    {"kld.max", "KLD max", false, kNaN, [](const Totals& t) { return if_any(t, t.max_kld); }},
+    {"kld.quantile_relative_error", "quantiles' relative error", false, 0,
+     [](const Totals& t) { return t.klds.relative_error(); }},
+    {"top1_agreement", "same argmax", false, kNaN,
+     [](const Totals& t) { return ratio(rows_of(t) - static_cast<double>(t.flips), rows_of(t)); }},
+    {"flips", "argmax flips", true, kNaN, [](const Totals& t) { return static_cast<double>(t.flips); }},
+    {"bit_identical_rows", "bit-identical rows", true, kNaN,
+     [](const Totals& t) { return static_cast<double>(t.bit_identical_rows); }},
+    {"non_finite_rows", "non-finite rows", true, kNaN,
+     [](const Totals& t) { return static_cast<double>(t.non_finite_rows); }},
+    {"coverage.mean", "coverage mean", false, 1,
+     [](const Totals& t) { return ratio(t.sum_coverage, rows_of(t)); }},
+    {"coverage.min", "coverage min", false, 1, [](const Totals& t) { return if_any(t, t.min_coverage); }},
+};
+
+double per_logit(double sum, const RowStats& row) {
+  return row.finite ? ratio(sum, static_cast<double>(row.n_compared)) : kNaN;
+}
+double token(uint32_t id) { return id == kNoToken ? kNaN : static_cast<double>(id); }
+
+constexpr RowMetric kRowMetrics[] = {
+    {"bit_identical", true, [](const RowStats& r) { return r.bit_identical ? 1.0 : 0.0; }},
+    {"finite", true, [](const RowStats& r) { return r.finite ? 1.0 : 0.0; }},
+    {"max_abs_diff", false, [](const RowStats& r) { return r.max_abs; }},
+    {"max_abs_diff_token", true, [](const RowStats& r) { return static_cast<double>(r.max_token); }},
+    {"mean_abs_diff", false, [](const RowStats& r) { return per_logit(r.sum_abs, r); }},
+    {"rms_diff", false, [](const RowStats& r) { return std::sqrt(per_logit(r.sum_sq, r)); }},
+    {"kld", false, [](const RowStats& r) { return r.kld; }},
+    {"flip", true, [](const RowStats& r) { return r.same_argmax() ? 0.0 : 1.0; }},
+    {"reference_argmax", true, [](const RowStats& r) { return token(r.reference.first); }},
+    {"reference_margin", false, [](const RowStats& r) { return r.reference.margin(); }},
+    {"candidate_argmax", true, [](const RowStats& r) { return token(r.candidate.first); }},
+    {"candidate_margin", false, [](const RowStats& r) { return r.candidate.margin(); }},
+    {"coverage", false, [](const RowStats& r) { return r.coverage; }},
+};
+
+// Histogram bins: the exponent from 2^-128 to 2^127 and seven bits of the mantissa; bin 0 takes all below.
+constexpr int kMantissaBits = 7;
+constexpr int kLowExponent = -128;
+constexpr size_t kBins = 256u << kMantissaBits;
+
+}  // namespace
+
+RowStats measure_row(const RowView& reference, const RowView& candidate, const MeasureOptions& options) {
+  const bool topk = reference.is_topk() || candidate.is_topk();
+  RowStats stats =
+      topk ? measure_topk(reference, candidate, options) : measure_full(reference, candidate, options);
+  stats.bit_identical = identical(reference, candidate);
+  return stats;
+}
+
+Quantiles::Quantiles(size_t exact) : exact_(exact), values_(exact), bins_(kBins) {}
+
+void Quantiles::add(double value) {
+  if (n_ < exact_) {
+    values_[n_] = value;
+  } else {
+    if (n_ == exact_) {
+      for (const double earlier : values_) count(earlier);
+    }
+    count(value);
+  }
+  ++n_;
+}
+
+void Quantiles::count(double value) {
+  const int64_t low = static_cast<int64_t>(1023 + kLowExponent) << kMantissaBits;
+  const int64_t index = static_cast<int64_t>(std::bit_cast<uint64_t>(value) >> (52 - kMantissaBits)) - low;
+  ++bins_[static_cast<size_t>(std::clamp<int64_t>(index, 0, kBins - 1))];
+}
+
+double Quantiles::quantile(double q) const {
+  if (n_ == 0) return kNaN;
+  const double rank = std::max(1.0, std::ceil(q * static_cast<double>(n_)));
+  if (n_ <= exact_) {
+    const auto at = values_.begin() + (static_cast<std::ptrdiff_t>(rank) - 1);
+    std::nth_element(values_.begin(), at, values_.begin() + static_cast<std::ptrdiff_t>(n_));
+    return *at;
+  }
+  double seen = 0;
+  size_t bin = 0;
+  for (; bin + 1 < kBins; ++bin) {
+    seen += static_cast<double>(bins_[bin]);
+    if (seen >= rank) break;
+  }
+  if (bin == 0) return 0;
+  const double mantissa =
+      1 + (static_cast<double>(bin % (1u << kMantissaBits)) + 0.5) / (1u << kMantissaBits);
+  return std::ldexp(mantissa, kLowExponent + static_cast<int>(bin >> kMantissaBits));
+}
+
+double Quantiles::relative_error() const { return n_ <= exact_ ? 0 : 0.5 / (1u << kMantissaBits); }
+
+Totals::Totals() = default;
+
+void Totals::add(const RowKey& key, const RowStats& row) {
+  ++rows;
+  bit_identical_rows += row.bit_identical ? 1 : 0;
+  if (!row.finite) {
+    if (non_finite_rows++ == 0) first_non_finite = key;
+    return;
+  }
+  n_logits += row.n_compared;
+  flips += row.same_argmax() ? 0 : 1;
+  if (finite_rows() == 1 || row.max_abs > max_abs) {
+    max_abs = row.max_abs;
+    max_at = key;
+    max_token = row.max_token;
+  }
+  sum_abs += row.sum_abs;
+  sum_sq += row.sum_sq;
+  sum_ref_sq += row.sum_ref_sq;
+  sum_kld += row.kld;
+  max_kld = std::max(max_kld, row.kld);
+  sum_coverage += row.coverage;
+  min_coverage = std::min(min_coverage, row.coverage);
+  klds.add(row.kld);
+}
+
+std::span<const SummaryMetric> summary_metrics() { return kSummaryMetrics; }
+std::span<const RowMetric> row_metrics() { return kRowMetrics; }
+
+std::string number_text(double x) {
+  if (std::isnan(x)) return "NaN";
+  if (std::isinf(x)) return x > 0 ? "Infinity" : "-Infinity";
+  char text[32];
+  const auto [end, error] = std::to_chars(std::begin(text), std::end(text), x);
+  return error == std::errc() ? std::string(text, end) : std::string();
+}
+
+}  // namespace logitgate
