@@ -13,7 +13,7 @@
 namespace logitgate {
 
 struct TokenRecord {
-  std::string id;      // not empty, valid UTF-8, unique over all inputs
+  std::string id;      // 1 to 65,536 bytes of valid UTF-8, unique over all inputs
   uint64_t index = 0;  // 0-based over all inputs
   std::vector<int32_t> tokens;
 };

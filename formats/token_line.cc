@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "formats/dump_format.h"
 #include "formats/line_reader.h"
 #include "formats/text.h"
 #include "lib/error.h"
@@ -77,6 +78,16 @@ std::string_view raw_text(sj::value& value) {
   std::string_view text = value.raw_json_token();
   while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
   return text;
+}
+
+// A field's key; a lone surrogate in it is an error. simdjson 3.2 gave unescaped_key a parameter.
+template <class Field>
+auto key_of(Field& field) {
+  if constexpr (requires { field.unescaped_key(); }) {
+    return field.unescaped_key();
+  } else {
+    return field.unescaped_key(false);
+  }
 }
 
 }  // namespace
@@ -154,7 +165,7 @@ struct TokenLineParser::Impl {
         sj::field field;
         check(std::move(item).get(field));
         std::string_view key;
-        check(field.unescaped_key().get(key));
+        check(key_of(field).get(key));
         skip(field.value(), depth + 1);
       }
     } else if (*at == '"') {
@@ -211,17 +222,21 @@ struct TokenLineParser::Impl {
       check(value.get_string().get(text));
       id = text;
       if (id.empty()) fail_at(raw.data(), "the id is empty: give a name, or leave it out");
-      return;
-    }
-    if (!is_integer(raw))
+    } else if (is_integer(raw)) {
+      id = raw == "-0" ? "0" : raw;
+    } else {
       fail_at(raw.data(), "'{}' where the id must be: a string or an integer", printable(raw, 40));
-    id = raw == "-0" ? "0" : raw;
+    }
+    if (id.size() > kMaxIdBytes) {
+      fail_at(raw.data(), "the id has {} bytes, and a dump's records hold {} at most", id.size(),
+              kMaxIdBytes);
+    }
   }
 
   void read_field(sj::field field, TokenRecord& record) {
     const char* at = field.key().raw() - 1;  // the opening quote
     std::string_view view;
-    check(field.unescaped_key().get(view));
+    check(key_of(field).get(view));
     const std::string key(view.substr(0, 32));  // no key that matters is longer
     if (names_tokens(key)) {
       if (!record.tokens.empty()) fail_at(at, "'{}' gives the record tokens a second time", key);

@@ -168,6 +168,9 @@ TEST_F(TokenJsonl, BadIds) {
     EXPECT_EQ(error_of("{\"id\":" + bad + ",\"tokens\":[1]}"),
               "line 1, column 7: '" + bad + "' where the id must be: a string or an integer");
   }
+  EXPECT_EQ(error_of("{\"id\":\"" + std::string(65536, 'x') + "\",\"tokens\":[1]}"), "no error");
+  EXPECT_EQ(error_of("{\"id\":\"" + std::string(65537, 'x') + "\",\"tokens\":[1]}"),
+            "line 1, column 7: the id has 65537 bytes, and a dump's records hold 65536 at most");
   EXPECT_EQ(error_of("{\"id\":1,\"id\":2,\"tokens\":[1]}"),
             "line 1, column 9: 'id' gives the record a second id");
   EXPECT_EQ(error_of("{\"id\":\"a\\nb\",\"tokens\":[1]}\n{\"tokens\":[1],\"id\":\"a\\nb\"}"),
