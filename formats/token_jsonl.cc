@@ -41,6 +41,16 @@ struct TokenReader::Impl {
   IdSet ids;
 };
 
+namespace {
+
+[[noreturn]] void fail_empty(const std::vector<std::string>& inputs) {
+  const std::string name = inputs.size() != 1 ? "the inputs" : inputs[0] == "-" ? "stdin" : inputs[0];
+  fail(ErrorCode::corrupt, "{}: holds no record; give JSON lines like {{\"id\": \"a\", \"tokens\": [1, 2]}}",
+       name);
+}
+
+}  // namespace
+
 TokenReader::TokenReader(std::vector<std::string> inputs, const TokenLimits& limits) {
   if (std::count(inputs.begin(), inputs.end(), "-") > 1)
     fail(ErrorCode::usage, "-: stdin is named twice; once is enough");
@@ -50,7 +60,10 @@ TokenReader::~TokenReader() = default;
 
 bool TokenReader::next(TokenRecord& record) {
   std::string_view line;
-  if (!impl_->next_line(line)) return false;
+  if (!impl_->next_line(line)) {
+    if (impl_->n_records == 0) fail_empty(impl_->inputs);
+    return false;
+  }
   const LinePlace place{impl_->reader->name(), impl_->reader->line_number()};
   impl_->parser.parse(line, place, record);
   record.index = impl_->n_records++;
@@ -79,11 +92,6 @@ TokenTotals validate_tokens(const std::vector<std::string>& inputs, const TokenL
     ++totals.records;
     totals.tokens += record.tokens.size();
     totals.longest = std::max<uint64_t>(totals.longest, record.tokens.size());
-  }
-  if (totals.records == 0) {
-    const std::string name = inputs.size() == 1 ? (inputs[0] == "-" ? "stdin" : inputs[0]) : "the inputs";
-    fail(ErrorCode::corrupt,
-         "{}: holds no record; give JSON lines like {{\"id\": \"a\", \"tokens\": [1, 2]}}", name);
   }
   return totals;
 }

@@ -29,7 +29,8 @@ class TokenReader {
   // inputs: paths (zstd-compressed content is decompressed, whatever the name), or "-" for stdin, once.
   TokenReader(std::vector<std::string> inputs, const TokenLimits& limits);
   ~TokenReader();
-  // The next record of the inputs in order; false at the end. Errors as above, and for a duplicate id.
+  // The next record of the inputs in order; false at the end. Errors as above, for a duplicate id, and at the end
+  // where there was no record at all.
   bool next(TokenRecord& record);
   // True where every input is a regular file (stdin too), so that it can be read twice (validated before
   // compute starts).

@@ -135,6 +135,18 @@ TEST_F(TokenJsonl, Totals) {
             "holds no record; give JSON lines like {\"id\": \"a\", \"tokens\": [1, 2]}");
 }
 
+TEST_F(TokenJsonl, NoRecordAtAllIsAnErrorOfTheReaderToo) {
+  const std::string empty = write("\n", "empty");
+  const std::string one = write("{\"tokens\":[1]}", "one");
+  EXPECT_EQ(read({empty, one, empty}).size(), 1u);
+  try {
+    read({empty, empty});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_TRUE(error.message().starts_with("the inputs: holds no record")) << error.message();
+  }
+}
+
 TEST_F(TokenJsonl, BadTokens) {
   EXPECT_EQ(error_of("{\"tokens\":[]}"),
             "line 1, column 11: 'tokens' is empty, and a record has one token at least");
