@@ -11,6 +11,7 @@
 #include <new>
 
 #include "formats/byte_planes.h"
+#include "formats/exponent_pack.h"
 #include "formats/narrow_floats.h"
 #include "formats/topk_rows.h"
 #include "lib/error.h"
@@ -24,13 +25,62 @@ void set_parameter(ZSTD_CCtx* context, ZSTD_cParameter parameter, int value) {
   if (ZSTD_isError(result)) fail(ErrorCode::resource, "zstd: {}", ZSTD_getErrorName(result));
 }
 
+// How a block's planes are laid out.
+enum Coding : uint32_t {
+  kPlanes = 0,  // all planes, the most significant first
+  kPackedExponents =
+      1,  // the planes but the first; u32 number of escapes, u8 top, escapes; the first plane packed
+};
+constexpr size_t kPackedHeadBytes = 5;
+constexpr size_t kMinStored = 8192;  // below, libzstd sees all planes: a sample would not be much smaller
+constexpr size_t kElementsAnEscape =
+    64;  // with more escapes than one in so many, planes are kept as they are
+
+bool has_byte_exponents(StoreType type) { return type == StoreType::f32 || type == StoreType::bf16; }
+
+void set_coding(ByteBuffer& payload, uint32_t coding) {
+  std::memcpy(payload.data() + kBlockHeaderBytes - sizeof coding, &coding, sizeof coding);
+}
+
+// 256 log2(x) for x >= 1, linear between powers of two: integers, so that the choice is the same everywhere.
+uint64_t log2_256(uint32_t x) {
+  const int exponent = std::bit_width(x) - 1;
+  return static_cast<uint64_t>(exponent) * 256 + (((uint64_t{x} << 8) >> exponent) - 256);
+}
+
+// True if no plane but the first would lose a twelfth of its bytes or more to an entropy coder, by a fixed sample of each.
+// What is less is not worth the time: it is a hundredth or two of the block, and costs as much as all the rest.
+template <class T>
+bool looks_random(const T* numbers, size_t n) {
+  constexpr size_t kSample = 4096;
+  constexpr size_t kRun = 64;
+  uint32_t counts[sizeof(T)][256] = {};
+  for (size_t i = 0; i < kSample; ++i) {
+    const T x = numbers[i / kRun * (n / (kSample / kRun)) + i % kRun];
+    const T u = static_cast<T>(static_cast<T>(x << 1) | static_cast<T>(x >> (sizeof(T) * 8 - 1)));
+    for (size_t p = 1; p < sizeof(T); ++p) ++counts[p][(u >> (8 * (sizeof(T) - 1 - p))) & 255];
+  }
+  for (size_t p = 1; p < sizeof(T); ++p) {
+    uint64_t saved = 0;  // entropy = log2(kSample) - sum of count * log2(count) / kSample
+    for (const uint32_t count : counts[p]) saved += count == 0 ? 0 : count * log2_256(count);
+    constexpr uint64_t kFewestBits = 256 * 22 / 3;  // 7 1/3 bits a byte
+    if (saved > kSample * (log2_256(kSample) - kFewestBits)) return false;
+  }
+  return true;
+}
+
+size_t element_bytes(StoreType type) { return type == StoreType::f32 ? 4 : 2; }
+
 }  // namespace
 
 BlockEncoder::BlockEncoder(const DumpHeader& header, int level)
-    : store_(header.store), n_vocab_(header.n_vocab), context_(ZSTD_createCCtx()) {
+    : store_(header.store),
+      n_vocab_(header.n_vocab),
+      entropy_only_(level <= kEntropyOnlyLevel),
+      context_(ZSTD_createCCtx()) {
   if (context_ == nullptr) throw std::bad_alloc();
   try {
-    if (level <= kEntropyOnlyLevel) {
+    if (entropy_only_) {
       // The fastest strategy with the largest step finds next to no matches: Huffman coding of literals
       // remains.
       set_parameter(context_, ZSTD_c_compressionLevel, ZSTD_minCLevel());
@@ -39,7 +89,7 @@ BlockEncoder::BlockEncoder(const DumpHeader& header, int level)
     } else {
       set_parameter(context_, ZSTD_c_compressionLevel, level);
     }
-    set_parameter(context_, ZSTD_c_checksumFlag, 1);
+    set_parameter(context_, ZSTD_c_contentSizeFlag, 0);  // RawFrame writes size and checksum
     set_parameter(context_, ZSTD_c_stableInBuffer, 1);
     set_parameter(context_, ZSTD_c_stableOutBuffer, 1);
   } catch (...) {
@@ -58,24 +108,102 @@ uint32_t BlockEncoder::encode(const BlockKey& key, const RowBlock& rows, ByteBuf
   payload_.put(key.record_index);
   payload_.put(key.first_row);
   payload_.put(key.n_rows);
-  payload_.put(uint32_t{0});
+  payload_.put(uint32_t{kPlanes});
+  content_size_ = 0;
+  bool framed = false;
   if (store_.type == StoreType::topk) {
     append_topk(rows);
   } else if (store_.type == StoreType::f64) {
     append_doubles(rows);
   } else {
-    append_floats(rows);
+    framed = append_floats(rows, frame);
   }
-  compress(frame);
-  return static_cast<uint32_t>(payload_.size());
+  if (!framed) compress(frame);
+  return content_size_;
 }
 
 template <class T>
 void BlockEncoder::append_planes(const T* numbers, size_t n, bool rotate) {
   const size_t begin = payload_.size();
   payload_.resize(begin + n * sizeof(T));
-  split_planes(numbers, n, payload_.data() + begin, rotate);
+  split_planes(numbers, n, payload_.data() + begin, payload_.data() + begin + n, rotate);
   for (size_t p = 1; p <= sizeof(T); ++p) plane_ends_.push_back(begin + p * n);
+}
+
+// Appends planes with their exponents packed; appends nothing and returns false where that would not pay.
+template <class T>
+bool BlockEncoder::append_packed(const T* numbers, size_t n) {
+  exponents_.resize(n);
+  packed_.resize((n + 1) / 2);
+  payload_.resize(kBlockHeaderBytes + n * (sizeof(T) - 1));
+  split_planes(numbers, n, exponents_.data(), payload_.data() + kBlockHeaderBytes, true);
+  const uint8_t top = choose_top(exponents_.data(), n);
+  const size_t n_escapes = pack_exponents(exponents_.data(), n, top, packed_.data());
+  if (n_escapes * kElementsAnEscape > n || kPackedHeadBytes + n_escapes + packed_.size() > n) {
+    payload_.resize(kBlockHeaderBytes);
+    return false;
+  }
+  for (size_t p = 1; p < sizeof(T); ++p) plane_ends_.push_back(kBlockHeaderBytes + p * n);
+  put_packed_exponents(n, top, n_escapes, payload_);
+  plane_ends_.push_back(payload_.size());
+  set_coding(payload_, kPackedExponents);
+  return true;
+}
+
+void BlockEncoder::put_packed_exponents(size_t n, uint8_t top, size_t n_escapes, ByteBuffer& into) {
+  into.put(static_cast<uint32_t>(n_escapes));
+  into.put(top);
+  const size_t escapes_at = into.size();
+  into.resize(escapes_at + n_escapes);
+  if (n_escapes > 0) collect_escapes(exponents_.data(), n, packed_.data(), into.data() + escapes_at);
+  into.append(packed_.data(), packed_.size());
+}
+
+// The same content as append_packed's, but all planes behind the first are stored without asking libzstd: they are written
+// where they belong in the frame. False, with nothing done, where they may be compressible or exponents do not pack.
+template <class T>
+bool BlockEncoder::store_planes(const T* numbers, size_t n, ByteBuffer& frame) {
+  if (!entropy_only_ || n < kMinStored || !looks_random(numbers, n)) return false;
+  constexpr size_t kPlanesStored = sizeof(T) - 1;
+  const size_t chunks = (n + kMaxZstdBlock - 1) / kMaxZstdBlock;
+  const size_t most_tail = kPackedHeadBytes + n / kElementsAnEscape + (n + 1) / 2;
+  const size_t bound = kBlockHeaderBytes + n * kPlanesStored + 4 * (1 + chunks * kPlanesStored) +
+                       ZSTD_compressBound(most_tail);
+  exponents_.resize(n);
+  packed_.resize((n + 1) / 2);
+  raw_.begin(frame, bound);
+  set_coding(payload_, kPackedExponents);
+  std::memcpy(raw_.add_stored(kBlockHeaderBytes), payload_.data(), kBlockHeaderBytes);
+  stored_.clear();
+  for (size_t p = 0; p < kPlanesStored; ++p) {
+    for (size_t at = 0; at < n; at += kMaxZstdBlock)
+      stored_.push_back(raw_.add_stored(std::min(n - at, kMaxZstdBlock)));
+  }
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    const size_t at = chunk * kMaxZstdBlock;
+    uint8_t* planes[sizeof(T)] = {exponents_.data() + at};
+    for (size_t p = 0; p < kPlanesStored; ++p) planes[p + 1] = stored_[p * chunks + chunk];
+    split_planes(numbers + at, std::min(n - at, kMaxZstdBlock), planes, true);
+  }
+  const uint8_t top = choose_top(exponents_.data(), n);
+  const size_t n_escapes = pack_exponents(exponents_.data(), n, top, packed_.data());
+  if (n_escapes * kElementsAnEscape > n) {
+    set_coding(payload_, kPlanes);
+    return false;
+  }
+  tail_.clear();
+  put_packed_exponents(n, top, n_escapes, tail_);
+  compressed_.resize(ZSTD_compressBound(tail_.size()));
+  const size_t size =
+      ZSTD_compress2(context_, compressed_.data(), compressed_.size(), tail_.data(), tail_.size());
+  if (ZSTD_isError(size)) fail(ErrorCode::resource, "zstd: {}", ZSTD_getErrorName(size));
+  raw_.checksum(payload_.data(), kBlockHeaderBytes);
+  for (size_t i = 0; i < stored_.size(); ++i) {
+    raw_.checksum(stored_[i], std::min(n - i % chunks * kMaxZstdBlock, kMaxZstdBlock));
+  }
+  content_size_ = static_cast<uint32_t>(kBlockHeaderBytes + n * kPlanesStored + tail_.size());
+  raw_.end_with({compressed_.data(), size}, tail_, content_size_);
+  return true;
 }
 
 const float* BlockEncoder::as_floats(const RowBlock& rows, bool to_odd) {
@@ -87,17 +215,22 @@ const float* BlockEncoder::as_floats(const RowBlock& rows, bool to_odd) {
   return floats_.data();
 }
 
-void BlockEncoder::append_floats(const RowBlock& rows) {
+// True if the frame is complete already.
+bool BlockEncoder::append_floats(const RowBlock& rows, ByteBuffer& frame) {
   const size_t n = rows.f32.size() + rows.f64.size();
+  const auto append = [&](const auto* numbers, bool byte_exponents) {
+    if (byte_exponents && store_planes(numbers, n, frame)) return true;
+    if (!byte_exponents || !append_packed(numbers, n)) append_planes(numbers, n, true);
+    return false;
+  };
   if (store_.type == StoreType::f32) {
-    append_planes(reinterpret_cast<const uint32_t*>(as_floats(rows, false)), n, true);
-    return;
+    return append(reinterpret_cast<const uint32_t*>(as_floats(rows, false)), true);
   }
   halves_.resize(n);
   const float* floats = as_floats(rows, true);
   if (store_.type == StoreType::bf16) narrow_to_bf16(floats, n, halves_.data());
   if (store_.type == StoreType::f16) narrow_to_f16(floats, n, halves_.data());
-  append_planes(halves_.data(), n, true);
+  return append(halves_.data(), has_byte_exponents(store_.type));
 }
 
 void BlockEncoder::append_doubles(const RowBlock& rows) {
@@ -131,11 +264,12 @@ void BlockEncoder::append_topk(const RowBlock& rows) {
 }
 
 void BlockEncoder::compress(ByteBuffer& frame) {
+  content_size_ = static_cast<uint32_t>(payload_.size());
+  compressed_.resize(ZSTD_compressBound(payload_.size()) + 3 * plane_ends_.size());
   ZSTD_CCtx_reset(context_, ZSTD_reset_session_only);
   ZSTD_CCtx_setPledgedSrcSize(context_, payload_.size());
-  frame.resize(ZSTD_compressBound(payload_.size()) + 3 * plane_ends_.size());
   ZSTD_inBuffer in{payload_.data(), 0, 0};
-  ZSTD_outBuffer out{frame.data(), frame.size(), 0};
+  ZSTD_outBuffer out{compressed_.data(), compressed_.size(), 0};
   for (size_t i = 0; i < plane_ends_.size(); ++i) {
     in.size = plane_ends_[i];
     const bool last = i + 1 == plane_ends_.size();
@@ -145,43 +279,70 @@ void BlockEncoder::compress(ByteBuffer& frame) {
       fail(ErrorCode::resource, "zstd: {}", reason);
     }
   }
-  frame.resize(out.pos);
+  raw_.begin(frame, out.pos);
+  raw_.end_with({compressed_.data(), out.pos}, payload_, content_size_);
 }
 
 BlockDecoder::BlockDecoder(const DumpHeader& header) : store_(header.store), n_vocab_(header.n_vocab) {}
 
 void BlockDecoder::decode(const FramePlace& place, const BlockKey& key, ByteSpan frame, uint64_t content_size,
                           RowBlock& rows) {
-  if (content_size != block_payload_bytes(store_, n_vocab_, key.n_rows)) {
+  const uint64_t plain_size = block_payload_bytes(store_, n_vocab_, key.n_rows);
+  if (content_size > plain_size || content_size < kBlockHeaderBytes) {
     fail_frame(place, fmt::format("block: has {} bytes, and its {} rows need {}", content_size, key.n_rows,
-                                  block_payload_bytes(store_, n_vocab_, key.n_rows)));
+                                  plain_size));
   }
   decoder_.decode(place, frame, content_size, payload_);
   ByteReader reader(payload_);
   const bool expected = reader.get<uint32_t>() == kBlockTag && reader.get<uint64_t>() == key.record_index &&
                         reader.get<uint32_t>() == key.first_row && reader.get<uint32_t>() == key.n_rows;
   const uint32_t coding = reader.get<uint32_t>();
-  if (!expected || coding != 0) fail_frame(place, "block: is not the block that must follow here");
+  if (!expected) fail_frame(place, "block: is not the block that must follow here");
   rows.first_row = key.first_row;
   rows.n_rows = key.n_rows;
+  const size_t n = size_t{key.n_rows} * n_vocab_;
   const uint8_t* planes = payload_.data() + kBlockHeaderBytes;
-  if (store_.type == StoreType::topk) return read_topk(place, planes, rows);
-  read_floats(planes, size_t{key.n_rows} * n_vocab_, rows);
+  if (coding == kPlanes && content_size == plain_size) {
+    if (store_.type == StoreType::topk) return read_topk(place, planes, rows);
+    return read_floats(planes, planes + n, n, rows);
+  }
+  if (coding != kPackedExponents || !has_byte_exponents(store_.type)) {
+    fail_frame(place, "block: is of another size than its rows, or of an unknown coding");
+  }
+  const size_t rest = n * (element_bytes(store_.type) - 1);
+  reader.take(rest);
+  unpack(place, reader.take(reader.left()), n);
+  if (!reader.ok()) fail_frame(place, "block: is too short for its rows");
+  read_floats(exponents_.data(), planes, n, rows);
 }
 
-void BlockDecoder::read_floats(const uint8_t* planes, size_t n, RowBlock& rows) {
+void BlockDecoder::unpack(const FramePlace& place, ByteSpan packed, size_t n) {
+  ByteReader reader(packed);
+  const size_t n_escapes = reader.get<uint32_t>();
+  const uint8_t top = reader.get<uint8_t>();
+  const ByteSpan escapes = reader.take(n_escapes);
+  const ByteSpan nibbles = reader.take((n + 1) / 2);
+  if (!reader.done()) fail_frame(place, "block: its exponents are of another size than its rows");
+  exponents_.resize(n);
+  unpack_exponents(nibbles.data(), n, top, exponents_.data());
+  if (!place_escapes(nibbles.data(), n, escapes.data(), n_escapes, exponents_.data())) {
+    fail_frame(place, "block: has more or fewer escaped exponents than it lists");
+  }
+}
+
+void BlockDecoder::read_floats(const uint8_t* first, const uint8_t* rest, size_t n, RowBlock& rows) {
   if (store_.type == StoreType::f64) {
     rows.f64.resize(n);
-    merge_planes(planes, n, reinterpret_cast<uint64_t*>(rows.f64.data()), true);
+    merge_planes(first, rest, n, reinterpret_cast<uint64_t*>(rows.f64.data()), true);
     return;
   }
   rows.f32.resize(n);
   if (store_.type == StoreType::f32) {
-    merge_planes(planes, n, reinterpret_cast<uint32_t*>(rows.f32.data()), true);
+    merge_planes(first, rest, n, reinterpret_cast<uint32_t*>(rows.f32.data()), true);
     return;
   }
   halves_.resize(n);
-  merge_planes(planes, n, halves_.data(), true);
+  merge_planes(first, rest, n, halves_.data(), true);
   if (store_.type == StoreType::bf16) widen_bf16(halves_.data(), n, rows.f32.data());
   if (store_.type == StoreType::f16) widen_f16(halves_.data(), n, rows.f32.data());
 }
@@ -191,9 +352,12 @@ void BlockDecoder::read_topk(const FramePlace& place, const uint8_t* planes, Row
   rows.ids.resize(n);
   rows.values.resize(n);
   rows.log_sum_exp.resize(rows.n_rows);
-  merge_planes(planes, n, rows.ids.data(), false);
-  merge_planes(planes + n * 4, n, reinterpret_cast<uint32_t*>(rows.values.data()), true);
-  merge_planes(planes + n * 8, rows.n_rows, reinterpret_cast<uint64_t*>(rows.log_sum_exp.data()), true);
+  const uint8_t* values = planes + n * 4;
+  const uint8_t* sums = planes + n * 8;
+  merge_planes(planes, planes + n, n, rows.ids.data(), false);
+  merge_planes(values, values + n, n, reinterpret_cast<uint32_t*>(rows.values.data()), true);
+  merge_planes(sums, sums + rows.n_rows, rows.n_rows, reinterpret_cast<uint64_t*>(rows.log_sum_exp.data()),
+               true);
   for (size_t i = 0; i < n; ++i) {
     if (rows.ids[i] >= n_vocab_) fail_frame(place, "block: a token id lies outside the vocabulary");
     if (i % store_.k == 0) continue;

@@ -10,6 +10,7 @@
 #include "formats/byte_buffer.h"
 #include "formats/dump_format.h"
 #include "formats/dump_frames.h"
+#include "formats/raw_frame.h"
 
 struct ZSTD_CCtx_s;
 
@@ -31,19 +32,32 @@ class BlockEncoder {
   uint32_t encode(const BlockKey& key, const RowBlock& rows, ByteBuffer& frame);
 
  private:
-  void append_floats(const RowBlock& rows);
+  bool append_floats(const RowBlock& rows, ByteBuffer& frame);
   void append_doubles(const RowBlock& rows);
   void append_topk(const RowBlock& rows);
   const float* as_floats(const RowBlock& rows, bool to_odd);
   template <class T>
   void append_planes(const T* numbers, size_t n, bool rotate);
+  template <class T>
+  bool append_packed(const T* numbers, size_t n);
+  template <class T>
+  bool store_planes(const T* numbers, size_t n, ByteBuffer& frame);
+  void put_packed_exponents(size_t n, uint8_t top, size_t n_escapes, ByteBuffer& into);
   void compress(ByteBuffer& frame);
 
   StoreSpec store_;
   uint32_t n_vocab_;
+  bool entropy_only_;
   ZSTD_CCtx_s* context_;
+  RawFrame raw_;
+  uint32_t content_size_ = 0;
   ByteBuffer payload_;
   std::vector<size_t> plane_ends_;  // zstd blocks do not straddle planes
+  ByteBuffer exponents_;
+  ByteBuffer packed_;
+  ByteBuffer tail_;
+  std::vector<uint8_t*> stored_;
+  ByteBuffer compressed_;
   std::vector<float> floats_;
   std::vector<uint16_t> halves_;
   RowBlock selected_;
@@ -56,13 +70,15 @@ class BlockDecoder {
               RowBlock& rows);
 
  private:
-  void read_floats(const uint8_t* planes, size_t n, RowBlock& rows);
+  void read_floats(const uint8_t* first, const uint8_t* rest, size_t n, RowBlock& rows);
   void read_topk(const FramePlace& place, const uint8_t* planes, RowBlock& rows);
+  void unpack(const FramePlace& place, ByteSpan packed, size_t n);
 
   StoreSpec store_;
   uint32_t n_vocab_;
   FrameDecoder decoder_;
   ByteBuffer payload_;
+  ByteBuffer exponents_;
   std::vector<uint16_t> halves_;
 };
 

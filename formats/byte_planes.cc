@@ -54,17 +54,19 @@ inline void merge32(uint32_t* __restrict x, size_t n, const uint8_t* __restrict 
 }
 
 template <int kBit>
-inline void split64(const uint64_t* __restrict x, size_t n, uint8_t* __restrict planes) {
-  for (int p = 0; p < 8; ++p) {
-    uint8_t* __restrict plane = planes + static_cast<size_t>(p) * n;
+inline void split64(const uint64_t* __restrict x, size_t n, uint8_t* __restrict first,
+                    uint8_t* __restrict rest) {
+  for (size_t p = 0; p < 8; ++p) {
+    uint8_t* __restrict plane = p == 0 ? first : rest + (p - 1) * n;
     for (size_t i = 0; i < n; ++i) plane[i] = static_cast<uint8_t>(rotated_left(x[i], kBit) >> (56 - 8 * p));
   }
 }
 template <int kBit>
-inline void merge64(uint64_t* __restrict x, size_t n, const uint8_t* __restrict planes) {
+inline void merge64(uint64_t* __restrict x, size_t n, const uint8_t* __restrict first,
+                    const uint8_t* __restrict rest) {
   for (size_t i = 0; i < n; ++i) {
-    uint64_t u = 0;
-    for (size_t p = 0; p < 8; ++p) u = u << 8 | planes[p * n + i];
+    uint64_t u = first[i];
+    for (size_t p = 0; p < 7; ++p) u = u << 8 | rest[p * n + i];
     x[i] = rotated_right(u, kBit);
   }
 }
@@ -72,39 +74,51 @@ inline void merge64(uint64_t* __restrict x, size_t n, const uint8_t* __restrict 
 }  // namespace
 
 LOGITGATE_SIMD_CLONES
-void split_planes(const uint16_t* numbers, size_t n, uint8_t* planes, bool rotate) {
-  if (rotate) return split16<1>(numbers, n, planes, planes + n);
-  split16<0>(numbers, n, planes, planes + n);
+void split_planes(const uint16_t* numbers, size_t n, uint8_t* first, uint8_t* rest, bool rotate) {
+  if (rotate) return split16<1>(numbers, n, first, rest);
+  split16<0>(numbers, n, first, rest);
 }
 
 LOGITGATE_SIMD_CLONES
-void split_planes(const uint32_t* numbers, size_t n, uint8_t* planes, bool rotate) {
-  if (rotate) return split32<1>(numbers, n, planes, planes + n, planes + 2 * n, planes + 3 * n);
-  split32<0>(numbers, n, planes, planes + n, planes + 2 * n, planes + 3 * n);
+void split_planes(const uint32_t* numbers, size_t n, uint8_t* first, uint8_t* rest, bool rotate) {
+  if (rotate) return split32<1>(numbers, n, first, rest, rest + n, rest + 2 * n);
+  split32<0>(numbers, n, first, rest, rest + n, rest + 2 * n);
 }
 
 LOGITGATE_SIMD_CLONES
-void split_planes(const uint64_t* numbers, size_t n, uint8_t* planes, bool rotate) {
-  if (rotate) return split64<1>(numbers, n, planes);
-  split64<0>(numbers, n, planes);
+void split_planes(const uint64_t* numbers, size_t n, uint8_t* first, uint8_t* rest, bool rotate) {
+  if (rotate) return split64<1>(numbers, n, first, rest);
+  split64<0>(numbers, n, first, rest);
 }
 
 LOGITGATE_SIMD_CLONES
-void merge_planes(const uint8_t* planes, size_t n, uint16_t* numbers, bool rotate) {
-  if (rotate) return merge16<1>(numbers, n, planes, planes + n);
-  merge16<0>(numbers, n, planes, planes + n);
+void merge_planes(const uint8_t* first, const uint8_t* rest, size_t n, uint16_t* numbers, bool rotate) {
+  if (rotate) return merge16<1>(numbers, n, first, rest);
+  merge16<0>(numbers, n, first, rest);
 }
 
 LOGITGATE_SIMD_CLONES
-void merge_planes(const uint8_t* planes, size_t n, uint32_t* numbers, bool rotate) {
-  if (rotate) return merge32<1>(numbers, n, planes, planes + n, planes + 2 * n, planes + 3 * n);
-  merge32<0>(numbers, n, planes, planes + n, planes + 2 * n, planes + 3 * n);
+void merge_planes(const uint8_t* first, const uint8_t* rest, size_t n, uint32_t* numbers, bool rotate) {
+  if (rotate) return merge32<1>(numbers, n, first, rest, rest + n, rest + 2 * n);
+  merge32<0>(numbers, n, first, rest, rest + n, rest + 2 * n);
 }
 
 LOGITGATE_SIMD_CLONES
-void merge_planes(const uint8_t* planes, size_t n, uint64_t* numbers, bool rotate) {
-  if (rotate) return merge64<1>(numbers, n, planes);
-  merge64<0>(numbers, n, planes);
+void merge_planes(const uint8_t* first, const uint8_t* rest, size_t n, uint64_t* numbers, bool rotate) {
+  if (rotate) return merge64<1>(numbers, n, first, rest);
+  merge64<0>(numbers, n, first, rest);
+}
+
+LOGITGATE_SIMD_CLONES
+void split_planes(const uint16_t* numbers, size_t n, uint8_t* const planes[2], bool rotate) {
+  if (rotate) return split16<1>(numbers, n, planes[0], planes[1]);
+  split16<0>(numbers, n, planes[0], planes[1]);
+}
+
+LOGITGATE_SIMD_CLONES
+void split_planes(const uint32_t* numbers, size_t n, uint8_t* const planes[4], bool rotate) {
+  if (rotate) return split32<1>(numbers, n, planes[0], planes[1], planes[2], planes[3]);
+  split32<0>(numbers, n, planes[0], planes[1], planes[2], planes[3]);
 }
 
 }  // namespace logitgate

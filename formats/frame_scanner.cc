@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kFrameMagic = 0xFD2FB528;
 constexpr uint32_t kSkippableMagic = 0x184D2A50;
-constexpr size_t kReadAhead = size_t{64} << 10;
+constexpr size_t kReadAhead = size_t{16} << 10;
 constexpr size_t kMaxBlock = size_t{128} << 10;
 constexpr size_t kChecksumBytes = 4;
 constexpr uint8_t kChecksumFlag = 0x04;
