@@ -173,6 +173,19 @@ ByteBuffer make_frame(ByteSpan payload) {
   return frame;
 }
 
+ByteBuffer make_stored_frame(ByteSpan payload) {
+  const uint32_t size = static_cast<uint32_t>(payload.size());
+  const uint32_t last_raw_block = size << 3 | 1;
+  ByteBuffer frame;
+  frame.put(uint32_t{0xFD2FB528});
+  frame.put(uint8_t{0xA4});  // single segment, four bytes of content size, checksum
+  frame.put(size);
+  frame.append(&last_raw_block, 3);
+  frame.append(payload.data(), payload.size());
+  frame.put(static_cast<uint32_t>(XXH64(payload.data(), payload.size(), 0)));
+  return frame;
+}
+
 FrameDecoder::FrameDecoder() : context_(ZSTD_createDCtx()) {
   if (context_ == nullptr) throw std::bad_alloc();
 }

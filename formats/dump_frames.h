@@ -83,6 +83,8 @@ uint32_t payload_tag(ByteSpan payload);  // 0 if there are fewer than four bytes
 // A plain frame: content size and checksum, made by libzstd. Small frames alone; blocks are coded by
 // BlockEncoder.
 ByteBuffer make_frame(ByteSpan payload);
+// The same with the payload stored, so that every bit of the frame matters: the end frame, which no digest covers.
+ByteBuffer make_stored_frame(ByteSpan payload);
 
 // Decodes frames; holds a zstd context, for one thread.
 class FrameDecoder {

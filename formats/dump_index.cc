@@ -101,6 +101,7 @@ ByteBuffer DumpIndex::read_frame(uint64_t offset, uint64_t stored, uint64_t max_
 void DumpIndex::read_segment(const Segment& segment) {
   const uint32_t before_end = segment.n_frames - 1;
   uint64_t end_stored = 0;
+  uint64_t end_content = 0;
   uint64_t end_offset = segment.begin;
   uint64_t first_stored = 0;
   StreamHash seek_hash;
@@ -113,13 +114,14 @@ void DumpIndex::read_segment(const Segment& segment) {
       seek_hash.update(entry, sizeof entry);
     } else {
       end_stored = stored;
+      end_content = content;
     }
     ++number;
   });
   const FramePlace place{input_.name(), end_offset};
   const EndPayload end = parse_end_payload(place, read_frame(end_offset, end_stored, kEndBytes));
   const uint64_t index_frames = (end.n_records + kIndexFrameRecords - 1) / kIndexFrameRecords;
-  const bool fits = end.n_frames == before_end && end.n_records < before_end &&
+  const bool fits = end_content == kEndBytes && end.n_frames == before_end && end.n_records < before_end &&
                     end.n_index_frames == index_frames && end.n_records + index_frames < before_end &&
                     end.seek_digest == seek_hash.digest();
   if (!fits) fail_frame(place, "end frame: differs from the seek table");

@@ -141,6 +141,9 @@ DumpWalker::Item DumpWalker::read_index() {
 
 DumpWalker::Item DumpWalker::end_segment() {
   const EndPayload end = parse_end_payload(place(), payload_);
+  // No digest covers this frame: it must be, byte for byte, what its content makes it.
+  const ByteBuffer exact = make_stored_frame(payload_);
+  if (!std::ranges::equal(exact.span(), frame_.bytes.span())) fail_frame(place(), "end frame: damaged");
   const bool counts = end.n_records == segment_records_ && indexed_ == segment_records_ &&
                       end.n_rows == segment_rows_ && end.n_frames == n_frames_ &&
                       end.n_index_frames == n_index_frames_;

@@ -270,6 +270,7 @@ DumpWriter::Impl::OpenRecord& DumpWriter::Impl::open_record(uint64_t ticket, uin
 // append_rows(pending, first, count, capacity): appends count of the caller's rows, from first on.
 template <class Append>
 void DumpWriter::Impl::add(uint64_t ticket, uint32_t n_rows, Append append_rows) {
+  if (n_rows == 0) return;
   OpenRecord& record = open_record(ticket, n_rows);
   for (uint32_t done = 0; done < n_rows;) {
     RowBlock& pending = record.pending;

@@ -17,7 +17,7 @@ constexpr size_t kReadAhead = size_t{16} << 10;
 constexpr size_t kMaxBlock = size_t{128} << 10;
 constexpr size_t kChecksumBytes = 4;
 constexpr uint8_t kChecksumFlag = 0x04;
-constexpr uint8_t kReservedFlag = 0x08;
+constexpr uint8_t kReservedFlags = 0x18;
 constexpr uint8_t kSingleSegmentFlag = 0x20;
 constexpr uint8_t kDictionaryBits = 0x03;
 
@@ -98,7 +98,7 @@ void FrameScanner::read_frame_header(StoredFrame& frame, uint64_t max_content) {
   const bool single = (descriptor & kSingleSegmentFlag) != 0;
   const uint32_t size_code = descriptor >> 6;
   const bool sized = single || size_code != 0;
-  if ((descriptor & kChecksumFlag) == 0 || (descriptor & (kReservedFlag | kDictionaryBits)) != 0 || !sized) {
+  if ((descriptor & kChecksumFlag) == 0 || (descriptor & (kReservedFlags | kDictionaryBits)) != 0 || !sized) {
     fail_frame(place, "the frame has no content size or no checksum: logitgate did not write it");
   }
   const size_t size_bytes = size_t{1} << size_code;  // 1 byte with code 0

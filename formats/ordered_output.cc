@@ -25,7 +25,10 @@ void OrderedOutput::put(uint64_t ticket, uint32_t frame, ByteBuffer& bytes, uint
   waiting.content_size = content_size;
   std::unique_lock lock(mutex_);
   const auto is_next = [&] { return ticket == first_ticket_ && frame == records_.front().next_frame; };
-  if (waiting_bytes_ + bytes.size() > memory_bound_ && !is_next() && !head_ready()) {
+  // While the output is being written the producer is held back instead; what is under way then may exceed the bound, not
+  // twice the bound.
+  const size_t bound = draining_ || head_ready() ? 2 * memory_bound_ : memory_bound_;
+  if (waiting_bytes_ + bytes.size() > bound && !is_next()) {
     lock.unlock();
     waiting.spilled_at = spill_.put(bytes);
     waiting.spilled = true;

@@ -61,7 +61,7 @@ void SegmentIndex::finish(const DumpHeader& header, const std::function<void(Byt
   end.frames_digest = stored_hash_.digest();
   end.seek_digest = seek_hash_.digest();
   const ByteBuffer payload = make_end_payload(end);
-  const ByteBuffer frame = make_frame(payload);
+  const ByteBuffer frame = make_stored_frame(payload);
   add_frame(frame, static_cast<uint32_t>(payload.size()));
   write(frame);
   write_seek_table(write);

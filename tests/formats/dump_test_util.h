@@ -100,7 +100,7 @@ struct TestRecord {
 
 inline DumpRecord make_record(uint64_t index, uint32_t n_tokens, uint32_t first, uint32_t n_rows) {
   DumpRecord record;
-  record.id = "record-" + std::to_string(index);
+  record.id = fmt::format("record-{}", index);
   record.index = index;
   record.n_tokens = n_tokens;
   std::vector<int32_t> tokens(n_tokens);
