@@ -94,14 +94,13 @@ int run(EngineOptions o, Phase phase) {
   check_options(o, phase);
   const Precision precision = parse_precision(o.precision);
   const ModelFile file = ModelFile::open(o.model);
-  require_known_family(file);
-  const ModelConfig config = read_model_config(file);
+  const std::unique_ptr<Backend> backend = make_backend({o.device, precision, o.threads});
+  const std::unique_ptr<Architecture> model = make_architecture(file, *backend);
+  const ModelConfig& config = model->config();
   const TokenLimits limits{config.n_vocab, config.n_ctx, o.truncate};
   TokenTotals totals;
   if (TokenReader::rereadable(o.inputs)) totals = validate_tokens(o.inputs, limits);
 
-  const std::unique_ptr<Backend> backend = make_backend({o.device, precision, o.threads});
-  const std::unique_ptr<Architecture> model = make_architecture(file, *backend);
   DumpWriterOptions writer_options;
   writer_options.level = o.level;
   writer_options.threads = o.threads;

@@ -120,4 +120,16 @@ std::string header_difference(const DumpHeader& ours, const DumpHeader& theirs, 
   return result;
 }
 
+std::string segment_difference(const DumpHeader& segment, const DumpHeader& first, bool allow_mixed) {
+  const std::string foreign = header_difference(segment, first, true);
+  if (!foreign.empty()) return "a segment that does not belong to the first: " + foreign;
+  DumpHeader like_first = segment;
+  like_first.rows = first.rows;
+  like_first.shard_index = first.shard_index;
+  like_first.shard_count = first.shard_count;
+  const std::string mixed = header_difference(like_first, first);
+  if (mixed.empty() || allow_mixed) return "";
+  return "a segment made otherwise than the first: " + mixed + "; --allow-mixed allows it";
+}
+
 }  // namespace logitgate

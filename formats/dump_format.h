@@ -59,6 +59,10 @@ void check_header(const std::string& name, const DumpHeader& header);
 // and the shard.
 std::string header_difference(const DumpHeader& ours, const DumpHeader& theirs, bool what_matters = false);
 
+// Why a segment may not stand in one dump with the first one; empty if it may. Rows and shards differ as they like;
+// backend, device, algorithms, tool and the like do with allow_mixed.
+std::string segment_difference(const DumpHeader& segment, const DumpHeader& first, bool allow_mixed);
+
 using Digest128 = std::array<uint8_t, 16>;
 
 struct DumpRecord {

@@ -219,11 +219,8 @@ void DumpReader::Impl::load_index() {
   index.emplace(input);
   headers = index->headers();
   for (const DumpHeader& other : headers) {
-    const std::string difference = header_difference(other, header, true);
-    if (!difference.empty()) {
-      fail(ErrorCode::incomparable, "{}: has a segment that does not belong to the first: {}", input.name(),
-           difference);
-    }
+    const std::string difference = segment_difference(other, header, options.allow_mixed);
+    if (!difference.empty()) fail(ErrorCode::incomparable, "{}: has {}", input.name(), difference);
   }
 }
 

@@ -63,21 +63,9 @@ DumpWalker::Item DumpWalker::begin_segment() {
   if (frame_.skippable) fail_frame(place(), "a skippable frame stands where a header must be");
   header_ = parse_header_payload(place(), payload_);
   if (!first_header_) first_header_ = header_;
-  const std::string difference = header_difference(header_, *first_header_, true);
-  if (!difference.empty()) {
-    fail(ErrorCode::incomparable, "{}: offset {}: a segment that does not belong to the first: {}",
-         scanner_.name(), frame_.offset, difference);
-  }
-  DumpHeader like_first = header_;  // shards and selections of rows differ as they like
-  like_first.rows = first_header_->rows;
-  like_first.shard_index = first_header_->shard_index;
-  like_first.shard_count = first_header_->shard_count;
-  const std::string mixed = header_difference(like_first, *first_header_);
-  if (!mixed.empty() && !allow_mixed_) {
-    fail(ErrorCode::incomparable,
-         "{}: offset {}: a segment made otherwise than the first: {}; --allow-mixed allows it",
-         scanner_.name(), frame_.offset, mixed);
-  }
+  const std::string difference = segment_difference(header_, *first_header_, allow_mixed_);
+  if (!difference.empty())
+    fail(ErrorCode::incomparable, "{}: offset {}: {}", scanner_.name(), frame_.offset, difference);
   rows_per_block_ = rows_per_block(header_.store, header_.n_vocab);
   in_segment_ = true;
   record_ = {};

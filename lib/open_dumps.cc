@@ -21,28 +21,12 @@ class ReaderSource : public RecordSource {
   bool next_record(DumpRecord& record) override { return reader_.next_record(record); }
   bool next_rows(RowBlock& block) override { return reader_.next_rows(block); }
   bool find_record(const std::string& id, DumpRecord& record) override {
-    const bool found = reader_.find_record(id, record);
-    if (!checked_) check_segments();
-    return found;
+    return reader_.find_record(id, record);
   }
   uint64_t n_records() override { return reader_.n_records(); }
   std::unique_ptr<RecordSource> reopen() override { return std::make_unique<ReaderSource>(input_, options_); }
 
  private:
-  // Records found by id may lie in segments that no stream has come to: the index has the headers of all.
-  void check_segments() {
-    checked_ = true;
-    if (options_.allow_mixed) return;
-    for (const DumpHeader& other : reader_.segment_headers()) {
-      const std::string difference = header_difference(other, reader_.header());
-      if (!difference.empty()) {
-        fail(ErrorCode::incomparable, "{}: its segments differ: {}; --allow-mixed accepts that",
-             reader_.name(), difference);
-      }
-    }
-  }
-
-  bool checked_ = false;
   std::string input_;
   DumpReaderOptions options_;
   DumpReader reader_;

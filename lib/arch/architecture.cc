@@ -65,8 +65,6 @@ void WeightLoader::finish(std::initializer_list<std::string_view> known_keys) co
            file_.path(), tensor.name, file_.architecture());
 }
 
-void require_known_family(const ModelFile& file) { find_family(file); }
-
 std::unique_ptr<Architecture> make_architecture(const ModelFile& file, Backend& backend) {
   WeightLoader loader(file, backend);
   return find_family(file).make(loader);

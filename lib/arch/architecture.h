@@ -57,7 +57,6 @@ class Architecture {
 };
 
 // Error{unsupported} where the file's family is not one of the table, naming those that are.
-void require_known_family(const ModelFile& file);
 std::unique_ptr<Architecture> make_architecture(const ModelFile& file, Backend& backend);
 
 }  // namespace logitgate
