@@ -123,14 +123,14 @@ void attend_tile(const AttentionTile<T>& a) {
   const size_t least = a.position(0), most = a.position(a.n_lanes - 1);
   for (size_t first = 0; first <= most; first += kKeyBlock) {
     const size_t n_keys = HWY_MIN(kKeyBlock, most + 1 - first);
-    std::memset(s.scores, 0, n_keys * kPanel<T> * sizeof(T));
     multiply_panel<T>(a.keys + first * a.head_dim, a.head_dim, 1, n_keys, s.queries, a.head_dim, s.scores,
-                      a.n_lanes);
+                      a.n_lanes, true);
     if (softmax_block(a, s, first, n_keys)) rescale_sums(a, s);
     // Keys that every lane sees, then those that some lanes must pass over: a value times 0 is not nothing.
     const size_t n_seen = least >= first ? HWY_MIN(n_keys, least + 1 - first) : 0;
     const T* values = a.values + first * a.head_dim;
-    multiply_panel<T>(values, 1, a.head_dim, a.head_dim, s.scores, n_seen, s.sums, a.n_lanes);
+    if (n_seen > 0)
+      multiply_panel<T>(values, 1, a.head_dim, a.head_dim, s.scores, n_seen, s.sums, a.n_lanes, false);
     if (n_seen < n_keys) {
       multiply_panel_bounded<T>(values + n_seen * a.head_dim, 1, a.head_dim, a.head_dim,
                                 s.scores + n_seen * kPanel<T>, n_keys - n_seen, s.sums, a.n_lanes,

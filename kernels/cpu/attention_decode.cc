@@ -23,10 +23,12 @@ template <class T>
 HWY_INLINE T softmax(T* p, size_t n, T scale) {
   const VecTag<T> d;
   Lanes16<T> max;
+  LOGITGATE_UNROLL
   for (size_t i = 0; i < kVecs<T>; ++i) max.v[i] = hn::Set(d, -std::numeric_limits<T>::infinity());
   for (size_t j = n; j % 16 != 0; ++j) p[j] = -std::numeric_limits<T>::infinity();
   for (size_t j = 0; j < n; j += 16) {
     Lanes16<T> s = load16(p + j);
+    LOGITGATE_UNROLL
     for (size_t i = 0; i < kVecs<T>; ++i) {
       s.v[i] = hn::Mul(s.v[i], hn::Set(d, scale));
       max.v[i] = hn::Max(max.v[i], s.v[i]);
@@ -40,6 +42,7 @@ HWY_INLINE T softmax(T* p, size_t n, T scale) {
   Lanes16<T> total = zero16<T>();
   for (size_t j = 0; j < n; j += 16) {
     Lanes16<T> s = load16(p + j);
+    LOGITGATE_UNROLL
     for (size_t i = 0; i < kVecs<T>; ++i) {
       const Vec<T> e = Exp(d, hn::Sub(s.v[i], hn::Set(d, greatest)));
       const Vec<T> in_range = hn::Iota(d, static_cast<T>(j + i * kLanes<T>));
@@ -57,21 +60,27 @@ HWY_INLINE void weigh_values(const AttentionGroup<T>& a, size_t first_head, size
                              size_t n_elements) {
   const VecTag<T> d;
   Vec<T> acc[kHeads][kVectors];
+  LOGITGATE_UNROLL
   for (size_t g = 0; g < kHeads; ++g) {
+    LOGITGATE_UNROLL
     for (size_t v = 0; v < kVectors; ++v) acc[g][v] = hn::Zero(d);
   }
   const T* p = a.weights + first_head * a.weight_stride;
   for (size_t j = 0; j < a.n_keys; ++j) {
     const T* value = a.values + j * a.head_dim + first_element;
+    LOGITGATE_UNROLL
     for (size_t v = 0; v < kVectors; ++v) {
       const Vec<T> x = load_n(value + v * kLanes<T>, kVectors == 1 ? n_elements : kLanes<T>);
+      LOGITGATE_UNROLL
       for (size_t g = 0; g < kHeads; ++g) {
         acc[g][v] = hn::MulAdd(hn::Set(d, p[g * a.weight_stride + j]), x, acc[g][v]);
       }
     }
   }
+  LOGITGATE_UNROLL
   for (size_t g = 0; g < kHeads; ++g) {
     const Vec<T> total = hn::Set(d, a.totals[first_head + g]);
+    LOGITGATE_UNROLL
     for (size_t v = 0; v < kVectors; ++v) {
       store_n<T>(hn::Div(acc[g][v], total),
                  a.out + (first_head + g) * a.head_dim + first_element + v * kLanes<T>,

@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 // Rows and tokens of a tile, so that accumulators fit the registers (32 of AVX-512, 16 of AVX2) and there are enough
 // chains to hide the latency of FMA.
 template <class T>
-constexpr size_t kDotRows = kVecs<T> == 1   ? 8
+constexpr size_t kDotRows = kVecs<T> == 1   ? 4
                             : kVecs<T> == 2 ? 4
                                             : 2;
 template <class T>
@@ -33,32 +33,45 @@ HWY_INLINE void dot_tile(const std::byte* rows, size_t row_stride, const T* x, s
                          T* out, size_t out_stride) {
   constexpr size_t kParts = Reader::kStep / 16;
   Lanes16<T> acc[kRows][kTokens];
+  LOGITGATE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    LOGITGATE_UNROLL
     for (size_t t = 0; t < kTokens; ++t) acc[r][t] = zero16<T>();
   }
   size_t j = 0;
   for (; j + Reader::kStep <= n; j += Reader::kStep) {
     Lanes16<T> xs[kTokens][kParts];
+    LOGITGATE_UNROLL
     for (size_t t = 0; t < kTokens; ++t) {
+      LOGITGATE_UNROLL
       for (size_t s = 0; s < kParts; ++s) xs[t][s] = load16(x + t * x_stride + j + s * 16);
     }
+    LOGITGATE_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
+      // The same place of the next tile, which follows in memory: rows are too short for the processor to foresee it.
+      __builtin_prefetch(rows + (r + kRows) * row_stride + Reader::offset(j), 0, 2);
       Lanes16<T> w[kParts];
       Reader::read(rows + r * row_stride, j, w);
+      LOGITGATE_UNROLL
       for (size_t t = 0; t < kTokens; ++t) {
+        LOGITGATE_UNROLL
         for (size_t s = 0; s < kParts; ++s) multiply_add16(acc[r][t], w[s], xs[t][s]);
       }
     }
   }
   if (j < n) {
+    LOGITGATE_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       Lanes16<T> w[kParts];
       Reader::read_tail(rows + r * row_stride, j, n - j, w);
+      LOGITGATE_UNROLL
       for (size_t t = 0; t < kTokens; ++t)
         multiply_add16(acc[r][t], w[0], load16_tail(x + t * x_stride + j, n - j));
     }
   }
+  LOGITGATE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    LOGITGATE_UNROLL
     for (size_t t = 0; t < kTokens; ++t) out[t * out_stride + r] = sum16(acc[r][t]);
   }
 }

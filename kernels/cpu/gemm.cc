@@ -34,22 +34,42 @@ HWY_INLINE void load_block(const GemmBlock<T>& b, size_t first, size_t n, T* out
   }
 }
 
+// What comes after panel p of the weights [first, first + n): the next panel's part, and some rows of the next block of weights.
+template <class T>
+HWY_INLINE Ahead after_panel(const GemmBlock<T>& b, size_t first, size_t n, size_t p, size_t n_panels) {
+  Ahead ahead;
+  const size_t next = first + n;
+  const bool last_panel = p + 1 == n_panels;
+  if (last_panel && next == b.n_in) return ahead;
+  const T* panel =
+      last_panel ? b.panels + next * kPanel<T> : b.panels + ((p + 1) * b.n_in + first) * kPanel<T>;
+  ahead.panel = reinterpret_cast<const std::byte*>(panel);
+  ahead.panel_bytes = HWY_MIN(n, b.n_in - (last_panel ? next : first)) * kPanel<T> * sizeof(T);
+  const size_t begin = b.row_bytes * next / b.n_in;
+  const size_t first_row = b.n_rows * p / n_panels;
+  ahead.rows = b.rows + first_row * b.row_bytes + begin;
+  ahead.row_stride = b.row_bytes;
+  ahead.row_bytes = b.row_bytes * HWY_MIN(next + kBlockK, b.n_in) / b.n_in - begin;
+  ahead.n_rows = b.n_rows * (p + 1) / n_panels - first_row;
+  return ahead;
+}
+
 template <class T>
 void multiply_block(const GemmBlock<T>& b) {
   T* weights = b.scratch;
   T* results = b.scratch + kBlockRows * kWeightStride;
   const size_t n_panels = (b.n_tokens + kPanel<T> - 1) / kPanel<T>;
-  std::memset(results, 0, n_panels * kBlockRows * kPanel<T> * sizeof(T));
   for (size_t first = 0; first < b.n_in; first += kBlockK) {
     const size_t n = HWY_MIN(kBlockK, b.n_in - first);
     load_block(b, first, n, weights);
     for (size_t p = 0; p < n_panels; ++p) {
-      const T* panel = b.panels + p * b.n_in * kPanel<T>;
+      const T* panel = b.panels + (p * b.n_in + first) * kPanel<T>;
       const size_t n_lanes = HWY_MIN(kPanel<T>, b.n_tokens - p * kPanel<T>);
       T* c = results + p * kBlockRows * kPanel<T>;
-      multiply_panel<T>(weights, kWeightStride, 1, b.n_rows, panel + first * kPanel<T>, n, c, n_lanes);
+      multiply_panel<T>(weights, kWeightStride, 1, b.n_rows, panel, n, c, n_lanes, first == 0,
+                        after_panel(b, first, n, p, n_panels));
       if (first + n == b.n_in) {
-        transpose<T>(c, kPanel<T>, b.n_rows, n_lanes, b.y + p * kPanel<T> * b.y_stride, b.y_stride);
+        transpose<T, false>(c, kPanel<T>, b.n_rows, n_lanes, b.y + p * kPanel<T> * b.y_stride, b.y_stride);
       }
     }
   }
@@ -58,7 +78,7 @@ void multiply_block(const GemmBlock<T>& b) {
 // Elements [first, first + n) of up to kPanel rows of x into the panel; lanes after n_tokens become zeros.
 template <class T>
 void pack_panel(const T* x, size_t n_in, size_t n_tokens, size_t first, size_t n, T* panel) {
-  transpose<T>(x + first, n_in, n_tokens, n, panel + first * kPanel<T>, kPanel<T>);
+  transpose<T, true>(x + first, n_in, n_tokens, n, panel + first * kPanel<T>, kPanel<T>);
   for (size_t i = first; n_tokens < kPanel<T> && i < first + n; ++i) {
     std::memset(panel + i * kPanel<T> + n_tokens, 0, (kPanel<T> - n_tokens) * sizeof(T));
   }
@@ -99,7 +119,6 @@ void pack(const double* x, size_t n_in, size_t n_tokens, size_t first, size_t n,
   HWY_DYNAMIC_DISPATCH(pack_panel_f64)(x, n_in, n_tokens, first, n, panel);
 }
 
-constexpr size_t kBlockPanels = 16;  // panels in one pass over the weights
 constexpr size_t div_up(size_t a, size_t b) { return (a + b - 1) / b; }
 
 template <class T>
@@ -131,20 +150,23 @@ void multiply_tokens(ThreadPool& pool, GemmScratch& scratch, const Weight& w, co
   const size_t n_out = static_cast<size_t>(w.n_out);
   const size_t row_bytes = n_in / info.block_size * info.block_bytes;
   const size_t n_panels = div_up(n_tokens, kPanel<T>);
-  const size_t n_row_blocks = div_up(n_out, kBlockRows);
+  // Blocks of equal size, as many as make whole rounds of the threads.
+  const size_t n_threads = static_cast<size_t>(pool.n_threads());
+  const size_t n_blocks = div_up(n_out, kBlockRows * n_threads) * n_threads;
+  const size_t block_rows = div_up(div_up(n_out, n_blocks), 4) * 4;
+  const size_t n_row_blocks = div_up(n_out, block_rows);
   // Where there are more threads than blocks of rows, the panels are shared out too.
-  const size_t n_shares =
-      std::clamp(div_up(static_cast<size_t>(pool.n_threads()) * 4, n_row_blocks), size_t{1}, n_panels);
+  const size_t n_shares = std::clamp(n_threads / n_row_blocks, size_t{1}, n_panels);
   const size_t panels_of_share = div_up(n_panels, n_shares);
   const size_t tokens_of_share = panels_of_share * kPanel<T>;
   pool.run(n_row_blocks * div_up(n_panels, panels_of_share), [&](size_t task, size_t thread) {
-    const size_t first_row = task % n_row_blocks * kBlockRows;
+    const size_t first_row = task % n_row_blocks * block_rows;
     const size_t first_token = task / n_row_blocks * tokens_of_share;
     GemmBlock<T> b;
     b.type = w.type;
     b.rows = static_cast<const std::byte*>(w.data) + first_row * row_bytes;
     b.row_bytes = row_bytes;
-    b.n_rows = std::min(kBlockRows, n_out - first_row);
+    b.n_rows = std::min(block_rows, n_out - first_row);
     b.n_in = n_in;
     b.panels = panels + first_token * n_in;
     b.n_tokens = std::min(tokens_of_share, n_tokens - first_token);

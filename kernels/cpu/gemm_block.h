@@ -1,6 +1,6 @@
 // What one task of the GEMM multiplies: a block of weight rows with some panels of tokens.
-// Contract: block sizes are chosen so that a block of weights and a panel's part lie in the first two cache levels; they are
-// no part of the result.
+// Contract: block sizes are chosen for the caches and are no part of the result: a panel's part [kBlockK, kPanel] and a few weight
+// rows lie in the first level, the parts of all panels, the weight block and its results in the second.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,10 @@
 
 namespace logitgate {
 
-constexpr size_t kBlockRows = 48;               // a multiple of every register tile's rows
+constexpr size_t kBlockRows = 192;              // at most; so many that a core's share of x passes seldom
 constexpr size_t kBlockK = 256;                 // a multiple of every weight type's block
 constexpr size_t kWeightStride = kBlockK + 16;  // so that rows do not fall on the same cache sets
+constexpr size_t kBlockPanels = 16;             // panels in one pass over the weights
 
 template <class T>
 struct GemmBlock {

@@ -29,7 +29,7 @@ void CpuKvCache<T>::reserve(int32_t slot, int32_t n_positions) {
   if (__builtin_mul_overflow(capacity, bytes_per_position(), &n_bytes)) {
     fail(ErrorCode::resource, "kv cache: {} positions are more than memory can address", n_positions);
   }
-  s.storage = allocate_host(n_bytes);
+  s.storage = allocate_host(n_bytes, Pages::small);
   s.capacity = capacity;
 }
 

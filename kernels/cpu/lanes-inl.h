@@ -16,6 +16,10 @@
 #include <cstring>
 #include <type_traits>
 
+// Before a loop of fixed length over vectors: unrolled whole, so that arrays of vectors live in registers.
+#undef LOGITGATE_UNROLL
+#define LOGITGATE_UNROLL HWY_UNROLL(32)
+
 HWY_BEFORE_NAMESPACE();
 namespace logitgate {
 namespace HWY_NAMESPACE {
@@ -38,6 +42,7 @@ struct Lanes16 {
 template <class T>
 HWY_INLINE Lanes16<T> zero16() {
   Lanes16<T> r;
+  LOGITGATE_UNROLL
   for (size_t i = 0; i < kVecs<T>; ++i) r.v[i] = hn::Zero(VecTag<T>());
   return r;
 }
@@ -45,6 +50,7 @@ HWY_INLINE Lanes16<T> zero16() {
 template <class T>
 HWY_INLINE Lanes16<T> load16(const T* p) {
   Lanes16<T> r;
+  LOGITGATE_UNROLL
   for (size_t i = 0; i < kVecs<T>; ++i) r.v[i] = hn::LoadU(VecTag<T>(), p + i * kLanes<T>);
   return r;
 }
@@ -59,12 +65,14 @@ HWY_INLINE Lanes16<T> load16_tail(const T* p, size_t n) {
 
 template <class T>
 HWY_INLINE void store16(const Lanes16<T>& a, T* p) {
+  LOGITGATE_UNROLL
   for (size_t i = 0; i < kVecs<T>; ++i) hn::StoreU(a.v[i], VecTag<T>(), p + i * kLanes<T>);
 }
 
 // acc + a·b, one rounding a lane
 template <class T>
 HWY_INLINE void multiply_add16(Lanes16<T>& acc, const Lanes16<T>& a, const Lanes16<T>& b) {
+  LOGITGATE_UNROLL
   for (size_t i = 0; i < kVecs<T>; ++i) acc.v[i] = hn::MulAdd(a.v[i], b.v[i], acc.v[i]);
 }
 

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -18,6 +20,7 @@ namespace logitgate {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kMapped = size_t{1} << 18;  // from here on an allocation gets pages of its own
 
 void release_heap(void* data, size_t) { std::free(data); }
@@ -26,6 +29,23 @@ void release_mapping(void* data, size_t n_bytes) { munmap(data, n_bytes); }
 [[noreturn]] void fail_allocation(size_t n_bytes) {
   fail(ErrorCode::resource, "memory: {} bytes cannot be allocated; use fewer --batch-tokens or --lanes",
        n_bytes);
+}
+
+// n_bytes of fresh zero pages at a multiple of `alignment`.
+std::byte* map_pages(size_t n_bytes, size_t alignment) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t length = (n_bytes + page - 1) / page * page;
+  const size_t spare = alignment > page ? alignment : 0;
+  if (length < n_bytes || length + spare < length) fail_allocation(n_bytes);
+  void* mapped = mmap(nullptr, length + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) fail_allocation(n_bytes);
+  auto* base = static_cast<std::byte*>(mapped);
+  if (spare == 0) return base;
+  const size_t past = reinterpret_cast<uintptr_t>(base) % alignment;
+  const size_t before = past == 0 ? 0 : alignment - past;
+  if (before > 0) munmap(base, before);
+  if (spare > before) munmap(base + before + length, spare - before);
+  return base + before;
 }
 
 // The number in a file such as memory.max, if it has one ("max" is none).
@@ -89,7 +109,7 @@ size_t mem_available() {
 
 }  // namespace
 
-Buffer allocate_host(size_t n_bytes) {
+Buffer allocate_host(size_t n_bytes, Pages pages) {
   if (n_bytes == 0) return {};
   if (n_bytes < kMapped) {
     const size_t rounded = (n_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -97,8 +117,9 @@ Buffer allocate_host(size_t n_bytes) {
     if (data == nullptr) fail_allocation(n_bytes);
     return {data, n_bytes, release_heap};
   }
-  void* data = mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) fail_allocation(n_bytes);
+  const bool huge = pages == Pages::huge && n_bytes >= 2 * kHugePage;
+  std::byte* data = map_pages(n_bytes, huge ? kHugePage : 1);
+  if (huge) madvise(data, n_bytes, MADV_HUGEPAGE);  // a wish: a kernel without them changes nothing
   return {data, n_bytes, release_mapping};
 }
 

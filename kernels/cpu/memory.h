@@ -10,7 +10,10 @@
 
 namespace logitgate {
 
-Buffer allocate_host(size_t n_bytes);
+// Huge pages spare address translation where all of a buffer is used; small ones take no more memory than is touched.
+enum class Pages { small, huge };
+
+Buffer allocate_host(size_t n_bytes, Pages pages = Pages::huge);
 
 // Bytes that may be taken without swapping: /proc/meminfo's MemAvailable, or what the cgroups leave where that is less.
 size_t available_memory();

@@ -21,23 +21,51 @@ namespace HWY_NAMESPACE {
 // 32 registers hold 12 × 2 accumulators, 16 hold 6 × 2.
 constexpr size_t kTileRows = HWY_TARGET == HWY_AVX3 ? 12 : 6;
 
+// One tile's part of Ahead: two streams, each asked for `step` bytes further on at every k.
+struct TileAhead {
+  const std::byte* panel;
+  size_t panel_step;
+  const std::byte* row;
+  size_t row_step;
+};
+
+// The part of tile i of n_tiles that take n_k steps; `somewhere` is any address, for a stream that has ended.
+HWY_INLINE TileAhead part_of(const Ahead& ahead, size_t i, size_t n_tiles, size_t n_k,
+                             const void* somewhere) {
+  const auto* idle = static_cast<const std::byte*>(somewhere);
+  const size_t share = ahead.panel_bytes / n_tiles;
+  const bool row = i < ahead.n_rows;
+  return {share > 0 ? ahead.panel + i * share : idle, share / n_k,
+          row ? ahead.rows + i * ahead.row_stride : idle, row ? ahead.row_bytes / n_k : 0};
+}
+
 template <class T, size_t kRows, size_t kVectors>
 HWY_INLINE void multiply_tile(const T* HWY_RESTRICT w, size_t w_row, size_t w_k, const T* HWY_RESTRICT x,
-                              size_t n_k, T* HWY_RESTRICT c) {
+                              size_t n_k, T* HWY_RESTRICT c, bool fresh, const TileAhead& ahead) {
   const VecTag<T> d;
   Vec<T> acc[kRows][kVectors];
+  LOGITGATE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
-    for (size_t v = 0; v < kVectors; ++v) acc[r][v] = hn::LoadU(d, c + r * kPanel<T> + v * kLanes<T>);
+    LOGITGATE_UNROLL
+    for (size_t v = 0; v < kVectors; ++v)
+      acc[r][v] = fresh ? hn::Zero(d) : hn::LoadU(d, c + r * kPanel<T> + v * kLanes<T>);
   }
   for (size_t k = 0; k < n_k; ++k) {
+    __builtin_prefetch(ahead.panel + k * ahead.panel_step, 0, 2);
+    __builtin_prefetch(ahead.row + k * ahead.row_step, 0, 2);
     Vec<T> xs[kVectors];
+    LOGITGATE_UNROLL
     for (size_t v = 0; v < kVectors; ++v) xs[v] = hn::LoadU(d, x + k * kPanel<T> + v * kLanes<T>);
+    LOGITGATE_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       const Vec<T> ws = hn::Set(d, w[r * w_row + k * w_k]);
+      LOGITGATE_UNROLL
       for (size_t v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(ws, xs[v], acc[r][v]);
     }
   }
+  LOGITGATE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    LOGITGATE_UNROLL
     for (size_t v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, c + r * kPanel<T> + v * kLanes<T>);
   }
 }
@@ -49,21 +77,27 @@ HWY_INLINE void multiply_tile_bounded(const T* HWY_RESTRICT w, size_t w_row, siz
                                       const T* HWY_RESTRICT last, T first_k) {
   const VecTag<T> d;
   Vec<T> acc[kRows][kVectors];
+  LOGITGATE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    LOGITGATE_UNROLL
     for (size_t v = 0; v < kVectors; ++v) acc[r][v] = hn::LoadU(d, c + r * kPanel<T> + v * kLanes<T>);
   }
   for (size_t k = 0; k < n_k; ++k) {
     const Vec<T> position = hn::Set(d, first_k + static_cast<T>(k));
+    LOGITGATE_UNROLL
     for (size_t v = 0; v < kVectors; ++v) {
       const auto takes_part = hn::Le(position, hn::LoadU(d, last + v * kLanes<T>));
       const Vec<T> xs = hn::LoadU(d, x + k * kPanel<T> + v * kLanes<T>);
+      LOGITGATE_UNROLL
       for (size_t r = 0; r < kRows; ++r) {
         const Vec<T> sum = hn::MulAdd(hn::Set(d, w[r * w_row + k * w_k]), xs, acc[r][v]);
         acc[r][v] = hn::IfThenElse(takes_part, sum, acc[r][v]);
       }
     }
   }
+  LOGITGATE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    LOGITGATE_UNROLL
     for (size_t v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, c + r * kPanel<T> + v * kLanes<T>);
   }
 }
@@ -85,12 +119,17 @@ HWY_INLINE void for_lane_tiles(size_t n_lanes, F&& f) {
   if (l < n_lanes) f(std::integral_constant<size_t, 1>(), l);
 }
 
+// c is taken for zero where `fresh`. n_k > 0, n_lanes > 0.
 template <class T>
 HWY_INLINE void multiply_panel(const T* w, size_t w_row, size_t w_k, size_t n_rows, const T* x, size_t n_k,
-                               T* c, size_t n_lanes) {
+                               T* c, size_t n_lanes, bool fresh, const Ahead& ahead = {}) {
+  const size_t n_lane_tiles = (n_lanes + 2 * kLanes<T> - 1) / (2 * kLanes<T>);
+  const size_t n_tiles = (n_rows / kTileRows + n_rows % kTileRows / 4 + n_rows % 4) * n_lane_tiles;
+  size_t i = 0;
   for_lane_tiles<T>(n_lanes, [&](auto vectors, size_t l) HWY_ATTR {
     for_row_tiles(n_rows, [&](auto rows, size_t r) HWY_ATTR {
-      multiply_tile<T, rows, vectors>(w + r * w_row, w_row, w_k, x + l, n_k, c + r * kPanel<T> + l);
+      multiply_tile<T, rows, vectors>(w + r * w_row, w_row, w_k, x + l, n_k, c + r * kPanel<T> + l, fresh,
+                                      part_of(ahead, i++, n_tiles, n_k, c));
     });
   });
 }
@@ -106,43 +145,48 @@ HWY_INLINE void multiply_panel_bounded(const T* w, size_t w_row, size_t w_k, siz
   });
 }
 
-// to[j·to_stride + i] = from[i·from_stride + j] for i < n_rows, j < n_cols, in 4 × 4 (float) or 2 × 2 (double) squares.
+// One square of 4 × 4 floats or 2 × 2 doubles: to[j·to_stride + i] = from[i·from_stride + j]
 template <class T>
+HWY_INLINE void transpose_square(const T* HWY_RESTRICT from, size_t from_stride, T* HWY_RESTRICT to,
+                                 size_t to_stride) {
+  const hn::CappedTag<T, 16 / sizeof(T)> d;
+  const auto a = hn::LoadU(d, from);
+  const auto b = hn::LoadU(d, from + from_stride);
+  if constexpr (sizeof(T) == sizeof(double)) {
+    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
+    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + to_stride);
+  } else {
+    const hn::RepartitionToWide<hn::RebindToUnsigned<decltype(d)>> d2;
+    const auto e = hn::LoadU(d, from + 2 * from_stride);
+    const auto g = hn::LoadU(d, from + 3 * from_stride);
+    const auto ab0 = hn::BitCast(d2, hn::InterleaveLower(d, a, b)),
+               ab1 = hn::BitCast(d2, hn::InterleaveUpper(d, a, b));
+    const auto eg0 = hn::BitCast(d2, hn::InterleaveLower(d, e, g)),
+               eg1 = hn::BitCast(d2, hn::InterleaveUpper(d, e, g));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, ab0, eg0)), d, to);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, ab0, eg0)), d, to + to_stride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, ab1, eg1)), d, to + 2 * to_stride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, ab1, eg1)), d, to + 3 * to_stride);
+  }
+}
+
+// to[j·to_stride + i] = from[i·from_stride + j] for i < n_rows, j < n_cols. The side that is memory far apart goes
+// slowest, a few rows of it at a time: rows of `from` where kByRows, rows of `to` otherwise.
+template <class T, bool kByRows>
 HWY_INLINE void transpose(const T* HWY_RESTRICT from, size_t from_stride, size_t n_rows, size_t n_cols,
                           T* HWY_RESTRICT to, size_t to_stride) {
-  const hn::CappedTag<T, 16 / sizeof(T)> d;
-  constexpr size_t kSquare = 16 / sizeof(T);
-  size_t i = 0;
-  for (; i + kSquare <= n_rows; i += kSquare) {
-    size_t j = 0;
-    for (; j + kSquare <= n_cols; j += kSquare) {
-      const T* f = from + i * from_stride + j;
-      T* t = to + j * to_stride + i;
-      const auto a = hn::LoadU(d, f);
-      const auto b = hn::LoadU(d, f + from_stride);
-      if constexpr (kSquare == 2) {
-        hn::StoreU(hn::InterleaveLower(d, a, b), d, t);
-        hn::StoreU(hn::InterleaveUpper(d, a, b), d, t + to_stride);
-      } else {
-        const hn::RepartitionToWide<hn::RebindToUnsigned<decltype(d)>> d2;
-        const auto e = hn::LoadU(d, f + 2 * from_stride);
-        const auto g = hn::LoadU(d, f + 3 * from_stride);
-        const auto ab0 = hn::BitCast(d2, hn::InterleaveLower(d, a, b)),
-                   eg0 = hn::BitCast(d2, hn::InterleaveLower(d, e, g));
-        const auto ab1 = hn::BitCast(d2, hn::InterleaveUpper(d, a, b)),
-                   eg1 = hn::BitCast(d2, hn::InterleaveUpper(d, e, g));
-        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, ab0, eg0)), d, t);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, ab0, eg0)), d, t + to_stride);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, ab1, eg1)), d, t + 2 * to_stride);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, ab1, eg1)), d, t + 3 * to_stride);
-      }
-    }
-    for (; j < n_cols; ++j) {
-      for (size_t s = 0; s < kSquare; ++s) to[j * to_stride + i + s] = from[(i + s) * from_stride + j];
+  constexpr size_t kSide = 16 / sizeof(T);
+  const size_t square_rows = n_rows / kSide * kSide, square_cols = n_cols / kSide * kSide;
+  const size_t n_outer = kByRows ? square_rows : square_cols, n_inner = kByRows ? square_cols : square_rows;
+  for (size_t outer = 0; outer < n_outer; outer += kSide) {
+    for (size_t inner = 0; inner < n_inner; inner += kSide) {
+      const size_t i = kByRows ? outer : inner, j = kByRows ? inner : outer;
+      transpose_square(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
     }
   }
-  for (; i < n_rows; ++i) {
-    for (size_t j = 0; j < n_cols; ++j) to[j * to_stride + i] = from[i * from_stride + j];
+  for (size_t i = 0; i < n_rows; ++i) {
+    for (size_t j = i < square_rows ? square_cols : 0; j < n_cols; ++j)
+      to[j * to_stride + i] = from[i * from_stride + j];
   }
 }
 

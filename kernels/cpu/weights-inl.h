@@ -1,6 +1,6 @@
 // Weights as sixteen lanes of float or double, straight from the file's bytes.
 // Contract: values are the exact dequantised ones (each fits in float). A Reader of a type has kStep, the weights that
-// one read() gives (a multiple of 16), read(row, j, lanes) for j a multiple of kStep with j + kStep <= n_in, and
+// one read() gives (a multiple of 16), offset(j) the bytes before weight j, read(row, j, lanes) for j a multiple of kStep with j + kStep <= n_in, and
 // read_tail for the last n < kStep weights, with zeros after them. Included once for each SIMD level.
 #if defined(LOGITGATE_KERNELS_CPU_WEIGHTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOGITGATE_KERNELS_CPU_WEIGHTS_INL_H_
@@ -32,8 +32,10 @@ HWY_INLINE Vec<T> from_float(hn::Vec<FloatTag<T>> v) {
 template <class Element, class T>
 struct PlainReader {
   static constexpr size_t kStep = 16;
+  static HWY_INLINE size_t offset(size_t j) { return j * sizeof(Element); }
   static HWY_INLINE void read(const std::byte* row, size_t j, Lanes16<T>* lanes) {
     const Element* p = reinterpret_cast<const Element*>(row) + j;
+    LOGITGATE_UNROLL
     for (size_t i = 0; i < kVecs<T>; ++i) lanes[0].v[i] = vector(p + i * kLanes<T>);
   }
   static HWY_INLINE void read_tail(const std::byte* row, size_t j, size_t n, Lanes16<T>* lanes) {
@@ -61,12 +63,15 @@ template <class T>
 struct Q8_0Reader {
   static constexpr size_t kStep = 32;
   static constexpr size_t kBlockBytes = 34;
+  static HWY_INLINE size_t offset(size_t j) { return j / 32 * kBlockBytes; }
   static HWY_INLINE void read(const std::byte* row, size_t j, Lanes16<T>* lanes) {
-    const std::byte* block = row + j / 32 * kBlockBytes;
+    const std::byte* block = row + offset(j);
     const FloatTag<T> df;
     const auto d = hn::Set(df, scale(block));
     const auto* q = reinterpret_cast<const int8_t*>(block + 2);
+    LOGITGATE_UNROLL
     for (size_t half = 0; half < 2; ++half) {
+      LOGITGATE_UNROLL
       for (size_t i = 0; i < kVecs<T>; ++i) {
         const hn::Rebind<int8_t, decltype(df)> d8;
         const hn::Rebind<int32_t, decltype(df)> d32;
@@ -117,11 +122,13 @@ HWY_INLINE void read_weights(const std::byte* row, size_t j, size_t n, T* out) {
   size_t i = 0;
   for (; i + Reader::kStep <= n; i += Reader::kStep) {
     Reader::read(row, j + i, lanes);
+    LOGITGATE_UNROLL
     for (size_t s = 0; s < Reader::kStep / 16; ++s) store16(lanes[s], out + i + s * 16);
   }
   if (i < n) {
     alignas(64) T buffer[Reader::kStep];
     Reader::read_tail(row, j + i, n - i, lanes);
+    LOGITGATE_UNROLL
     for (size_t s = 0; s < Reader::kStep / 16; ++s) store16(lanes[s], buffer + s * 16);
     std::memcpy(out + i, buffer, (n - i) * sizeof(T));
   }

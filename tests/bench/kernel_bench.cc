@@ -30,12 +30,15 @@ float fma_chains(size_t n) {
   constexpr size_t kChains = HWY_TARGET == HWY_AVX3 ? 24 : 12;
   const hn::ScalableTag<float> d;
   hn::Vec<decltype(d)> acc[kChains];
+  LOGITGATE_UNROLL
   for (size_t i = 0; i < kChains; ++i) acc[i] = hn::Set(d, static_cast<float>(i));
   const auto a = hn::Set(d, 0.9999f), b = hn::Set(d, 0.0001f);
   for (size_t k = 0; k < n; ++k) {
+    LOGITGATE_UNROLL
     for (size_t i = 0; i < kChains; ++i) acc[i] = hn::MulAdd(acc[i], a, b);
   }
   auto sum = acc[0];
+  LOGITGATE_UNROLL
   for (size_t i = 1; i < kChains; ++i) sum = hn::Add(sum, acc[i]);
   return fold_lanes(d, sum);
 }
@@ -246,6 +249,15 @@ void attention(State& state, Phase phase) {
   if (phase == Phase::decode) set_bytes(state, 2.0 * keys * static_cast<double>(n_kv) * sizeof(float));
 }
 
+// Wall time; with CPU_TIME set, the processor time of all threads, which other programs on the machine disturb less.
+void timed(benchmark::internal::Benchmark* b) {
+  if (std::getenv("CPU_TIME") != nullptr) {
+    b->MeasureProcessCPUTime();
+  } else {
+    b->UseRealTime();
+  }
+}
+
 void shapes_of_layer(benchmark::internal::Benchmark* b) {
   for (const int64_t m : {512}) {
     b->Args({1024, 1024, m})
@@ -256,46 +268,43 @@ void shapes_of_layer(benchmark::internal::Benchmark* b) {
   }
 }
 
-BENCHMARK(fma_peak)->UseRealTime();
-BENCHMARK(read_peak)->UseRealTime();
-BENCHMARK_CAPTURE(gemm_f32, F32, WeightType::F32)->Apply(shapes_of_layer)->UseRealTime();
+BENCHMARK(fma_peak)->Apply(timed);
+BENCHMARK(read_peak)->Apply(timed);
+BENCHMARK_CAPTURE(gemm_f32, F32, WeightType::F32)->Apply(shapes_of_layer)->Apply(timed);
 BENCHMARK_CAPTURE(gemm_f32, F32_small, WeightType::F32)
     ->Args({1024, 3072, 1})
     ->Args({1024, 3072, 16})
     ->Args({1024, 3072, 32})
     ->Args({1024, 3072, 64})
-    ->UseRealTime();
-BENCHMARK_CAPTURE(gemm_f32, Q8_0, WeightType::Q8_0)->Args({1024, 3072, 512})->UseRealTime();
-BENCHMARK_CAPTURE(gemm_f32, F16, WeightType::F16)->Args({1024, 3072, 512})->UseRealTime();
-BENCHMARK_CAPTURE(gemm_f32, BF16, WeightType::BF16)->Args({1024, 3072, 512})->UseRealTime();
-BENCHMARK_CAPTURE(gemm_f64, F32, WeightType::F32)->Args({1024, 3072, 512})->UseRealTime();
+    ->Apply(timed);
+BENCHMARK_CAPTURE(gemm_f32, Q8_0, WeightType::Q8_0)->Args({1024, 3072, 512})->Apply(timed);
+BENCHMARK_CAPTURE(gemm_f32, F16, WeightType::F16)->Args({1024, 3072, 512})->Apply(timed);
+BENCHMARK_CAPTURE(gemm_f32, BF16, WeightType::BF16)->Args({1024, 3072, 512})->Apply(timed);
+BENCHMARK_CAPTURE(gemm_f64, F32, WeightType::F32)->Args({1024, 3072, 512})->Apply(timed);
 BENCHMARK_CAPTURE(gemv_f32, F32, WeightType::F32)
     ->Args({1024, 3072, 1})
     ->Args({3072, 1024, 1})
     ->Args({1024, 3072, 8})
-    ->UseRealTime();
-BENCHMARK_CAPTURE(gemv_f32, F16, WeightType::F16)
-    ->Args({1024, 3072, 1})
-    ->Args({1024, 3072, 8})
-    ->UseRealTime();
+    ->Apply(timed);
+BENCHMARK_CAPTURE(gemv_f32, F16, WeightType::F16)->Args({1024, 3072, 1})->Args({1024, 3072, 8})->Apply(timed);
 BENCHMARK_CAPTURE(gemv_f32, BF16, WeightType::BF16)
     ->Args({1024, 3072, 1})
     ->Args({1024, 3072, 8})
-    ->UseRealTime();
+    ->Apply(timed);
 BENCHMARK_CAPTURE(gemv_f32, Q8_0, WeightType::Q8_0)
     ->Args({1024, 3072, 1})
     ->Args({3072, 1024, 1})
     ->Args({1024, 3072, 8})
-    ->UseRealTime();
-BENCHMARK_CAPTURE(gemv_f64, F32, WeightType::F32)->Args({1024, 3072, 1})->UseRealTime();
+    ->Apply(timed);
+BENCHMARK_CAPTURE(gemv_f64, F32, WeightType::F32)->Args({1024, 3072, 1})->Apply(timed);
 BENCHMARK_CAPTURE(attention, prefill, Phase::prefill)
     ->Args({512, 16, 8, 128})
     ->Args({64, 16, 8, 128})
-    ->UseRealTime();
+    ->Apply(timed);
 BENCHMARK_CAPTURE(attention, decode, Phase::decode)
     ->Args({512, 16, 8, 128})
     ->Args({4096, 16, 8, 128})
-    ->UseRealTime();
+    ->Apply(timed);
 
 }  // namespace
 }  // namespace logitgate
