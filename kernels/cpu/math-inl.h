@@ -84,7 +84,7 @@ HWY_INLINE V Exp(D d, V x) {
   const V n1 = hn::Sub(hn::MulAdd(n, hn::Set(d, T(0.5)), magic), magic);
   const V n2 = hn::Sub(n, n1);
   const V y = hn::Mul(hn::Mul(e_r, power_of_two(d, n1)), power_of_two(d, n2));
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 template <class D, class V = hn::Vec<D>>
@@ -98,7 +98,7 @@ HWY_INLINE V Tanh(D d, V x) {
   const V scale = power_of_two(d, n);
   const V m = hn::MulAdd(scale, series, hn::Sub(scale, hn::Set(d, T{1})));
   const V y = hn::CopySign(hn::Div(m, hn::Add(m, hn::Set(d, T{2}))), x);
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 }  // namespace HWY_NAMESPACE
