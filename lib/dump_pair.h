@@ -1,7 +1,7 @@
 // Walks two dumps in step and yields the pairs of rows that belong together, by record id and position.
 // Contract: the order of records may differ only where one side is a seekable file. Another n_vocab, other tokens for an
-// id, a record or a selected row that one side lacks, an id that comes twice, no record or no row at all: Error{incomparable}
-// that names the first. Memory: the blocks of the pairs handed out, and at most 28 bytes a record for the ids.
+// id, a record or a selected row that one side lacks, no record or no row at all: Error{incomparable} that names the first.
+// Memory: the blocks of the pairs handed out; once orders differ, at most 28 bytes a record for the ids.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 namespace logitgate {
 
 // What the walk needs of a dump: formats/dump_reader.h behind an interface, so that tests can feed rows.
+// next_record() refuses an id that comes twice.
 class RecordSource {
  public:
   virtual ~RecordSource() = default;
@@ -84,6 +85,7 @@ class DumpPair {
   void select_rows();
   void add_pair(RowPairs& batch);
   void check_end();
+  void check_looked_up();
   [[noreturn]] void fail_missing(const RecordSource& lacking, const RecordSource& holding,
                                  const std::string& id);
   [[noreturn]] void fail_row(uint32_t position, bool in_reference, bool in_candidate);
@@ -94,8 +96,9 @@ class DumpPair {
   std::unique_ptr<Cursor> candidate_rows_;
   DumpRecord reference_record_;
   DumpRecord candidate_record_;
-  IdSet seen_;
-  bool by_id_ = false;  // one side streams, the other is looked up
+  IdSet seen_;            // by_id_: the streamed ids since then
+  uint64_t in_step_ = 0;  // records paired before that
+  bool by_id_ = false;    // one side streams, the other is looked up
   bool streams_reference_ = true;
   bool pending_ = false;  // by_id_: the streamed side's record was read already
   bool ended_ = false;

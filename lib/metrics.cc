@@ -104,6 +104,7 @@ double careful_kld(const RowView& r, const RowView& c, double r_lse, double c_ls
 // Rows with NaN, infinities or doubles whose squares overflow.
 RowStats measure_careful(const RowView& r, const RowView& c, const MeasureOptions& options) {
   RowStats stats;
+  stats.bit_identical = identical(r, c);
   stats.finite = true;
   bool mismatch = false, any_nan = false;
   double min = kInfinity;
@@ -145,11 +146,16 @@ RowStats measure_full(const RowView& r, const RowView& c, const MeasureOptions& 
   RowScan scan = scanned(0, 0);
   if (!scan.finite()) return measure_careful(r, c, options);
   const bool same = identical(r, c);
-  const bool need_lse = options.log_probs || (options.kld && !same);
-  const double r_lse = need_lse ? row_lse(r, scan.reference.first_value) : 0;
-  const double c_lse = need_lse ? row_lse(c, scan.candidate.first_value) : 0;
-  if (options.log_probs) scan = scanned(r_lse, c_lse);
   RowStats stats;
+  stats.bit_identical = same;
+  if (options.kld && !same) {
+    const double r_max = scan.reference.first_value, c_max = scan.candidate.first_value;
+    stats.kld = with_pointers(
+        r, c, [&](const auto* a, const auto* b) { return kl_divergence(a, b, r.n_vocab, r_max, c_max); });
+  }
+  if (options.log_probs) {
+    scan = scanned(row_lse(r, scan.reference.first_value), row_lse(c, scan.candidate.first_value));
+  }
   stats.finite = true;
   stats.reference = scan.reference;
   stats.candidate = scan.candidate;
@@ -160,10 +166,6 @@ RowStats measure_full(const RowView& r, const RowView& c, const MeasureOptions& 
   stats.sum_ref_sq = scan.sum_ref_sq;
   stats.n_compared = r.n_vocab;
   set_scale(stats, scan.reference.first_value, scan.min_reference);
-  if (options.kld && !same) {
-    stats.kld = with_pointers(
-        r, c, [&](const auto* a, const auto* b) { return kl_divergence(a, b, r.n_vocab, r_lse, c_lse); });
-  }
   return stats;
 }
 
@@ -276,6 +278,7 @@ double rest_kld(const TopkSums& sums) {
 RowStats measure_topk(const RowView& r, const RowView& c, const MeasureOptions& options) {
   const Side ref = make_side(r, options.log_probs), cand = make_side(c, options.log_probs);
   RowStats stats;
+  stats.bit_identical = identical(r, c);
   stats.finite = !ref.has_nan && !cand.has_nan && std::isfinite(ref.lse) && std::isfinite(cand.lse);
   stats.reference = ref.top;
   stats.candidate = cand.top;
@@ -380,11 +383,8 @@ constexpr size_t kBins = 256u << kMantissaBits;
 }  // namespace
 
 RowStats measure_row(const RowView& reference, const RowView& candidate, const MeasureOptions& options) {
-  const bool topk = reference.is_topk() || candidate.is_topk();
-  RowStats stats =
-      topk ? measure_topk(reference, candidate, options) : measure_full(reference, candidate, options);
-  stats.bit_identical = identical(reference, candidate);
-  return stats;
+  if (reference.is_topk() || candidate.is_topk()) return measure_topk(reference, candidate, options);
+  return measure_full(reference, candidate, options);
 }
 
 Quantiles::Quantiles(size_t exact) : exact_(exact), values_(exact), bins_(kBins) {}

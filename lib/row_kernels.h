@@ -50,12 +50,15 @@ RowScan scan_rows(const R* reference, const C* candidate, size_t n, double refer
 template <class T>
 double log_sum_exp(const T* row, size_t n, double max);
 
-// KL(softmax(R) || softmax(C)) of rows of finite values, in nats. Computed as the sum of p (e^d - 1 - d) with p the
-// reference's probability and d = log q - log p: equal to the sum of -p d, since the probabilities sum to one, but every
-// term is >= 0 and small where d is small, so rounding neither drowns the sum nor turns it negative.
+// KL(softmax(R) || softmax(C)) of rows of finite values, in nats; the maxima are the rows' largest values.
+//
+// With p the reference's probability and d = log q - log p it is the sum of p g(d), g(d) = e^d - 1 - d: equal to the sum of
+// -p d, since probabilities sum to one, but every term is >= 0 and small where d is small, so rounding neither drowns the
+// sum nor turns it negative. To need neither log-sum-exp beforehand, d is taken as x - t with x = (C_i - R_i) -
+// (max C - max R) and t the difference of the log-sum-exps of both: the sum of p g(x - t) is that of p g(x), less g(t).
 template <class R, class C>
-double kl_divergence(const R* reference, const C* candidate, size_t n, double reference_lse,
-                     double candidate_lse);
+double kl_divergence(const R* reference, const C* candidate, size_t n, double reference_max,
+                     double candidate_max);
 
 // e^x - 1 - x without cancellation.
 double exp_minus_one_minus(double x);

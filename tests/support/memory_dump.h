@@ -60,6 +60,8 @@ class MemorySource : public RecordSource {
   bool next_record(DumpRecord& record) override {
     if (next_ >= dump_->records.size()) return false;
     make_current(next_, record);
+    if (!ids_.insert(record.id))
+      fail(ErrorCode::incomparable, "{}: record '{}' comes twice", name(), record.id);
     return true;
   }
   bool next_rows(RowBlock& block) override {
@@ -86,6 +88,7 @@ class MemorySource : public RecordSource {
     block_ = 0;
   }
   std::shared_ptr<const MemoryDump> dump_;
+  IdSet ids_;
   size_t next_ = 0;
   size_t block_ = 0;
 };
