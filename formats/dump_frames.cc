@@ -160,14 +160,18 @@ void append_index_entry(ByteBuffer& payload, const IndexEntry& entry) {
 uint32_t payload_tag(ByteSpan payload) { return ByteReader(payload).get<uint32_t>(); }
 
 ByteBuffer make_frame(ByteSpan payload) {
-  ZSTD_CCtx* context = ZSTD_createCCtx();
+  // One context a thread: making one takes longer than coding a record frame.
+  struct Free {
+    void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
+  };
+  thread_local const std::unique_ptr<ZSTD_CCtx, Free> context(ZSTD_createCCtx());
   if (context == nullptr) throw std::bad_alloc();
-  ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, kSmallFrameLevel);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kSmallFrameLevel);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
   ByteBuffer frame;
   frame.resize(ZSTD_compressBound(payload.size()));
-  const size_t size = ZSTD_compress2(context, frame.data(), frame.size(), payload.data(), payload.size());
-  ZSTD_freeCCtx(context);
+  const size_t size =
+      ZSTD_compress2(context.get(), frame.data(), frame.size(), payload.data(), payload.size());
   if (ZSTD_isError(size)) fail(ErrorCode::resource, "zstd: {}", ZSTD_getErrorName(size));
   frame.resize(size);
   return frame;

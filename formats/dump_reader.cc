@@ -190,6 +190,8 @@ std::shared_ptr<PipelineItem> DumpReader::Impl::next_item() {
   start_stream();
   for (;;) {
     std::shared_ptr<PipelineItem> item = stream.pop();
+    if (item->kind == Kind::failed && options.salvage && records_seen == salvageable)
+      return make_item(Kind::done);
     if (item->kind == Kind::failed) {
       peeked = item;  // it stays the answer
       std::rethrow_exception(item->failure);

@@ -115,6 +115,7 @@ void FrameScanner::read_frame_header(StoredFrame& frame, uint64_t max_content) {
 
 void FrameScanner::read_blocks(StoredFrame& frame) {
   const uint64_t limit = max_stored(frame.content_size);
+  frame.bytes.reserve(limit);  // content_size was bounded, and memory is touched only as bytes arrive
   for (bool last = false; !last;) {
     const size_t at = frame.bytes.size();
     take(frame.bytes, 3);

@@ -103,7 +103,12 @@ void expect_recovered(const Sample& sample, const std::string& damaged, size_t n
   }
   DumpReader reader(cut, {.salvage = true});
   size_t salvaged = 0;
-  for (DumpRecord record; reader.next_record(record);) ++salvaged;
+  RowBlock block;
+  for (DumpRecord record; reader.next_record(record); ++salvaged) {
+    size_t rows = 0;
+    while (reader.next_rows(block)) rows += block.n_rows;
+    EXPECT_EQ(rows, record.positions.size());
+  }
   EXPECT_EQ(salvaged, n_records);
   EXPECT_TRUE(reader.damage().has_value());
 }
@@ -309,6 +314,31 @@ TEST(DumpDamage, HostileSeekTablesAreRefused) {
     };
     SCOPED_TRACE(at - table);
     error_of(find, ErrorCode::corrupt);
+  }
+}
+
+TEST(DumpDamage, ACutInASecondSegmentKeepsTheFirst) {
+  const Sample sample(100);
+  const std::string path = sample.folder / "b.zst";
+  {
+    DumpWriter writer(path, test_header(kVocab), {});
+    for (uint64_t i = 10; i < 13; ++i) {
+      const std::vector<float> rows = normal_rows(2, kVocab, static_cast<uint32_t>(i));
+      writer.add_rows(writer.begin_record(make_record(i, 2, 0, 2)), std::span<const float>(rows), 2);
+    }
+    writer.finish();
+  }
+  const std::string second = file_bytes(path);
+  const std::vector<FrameInfo> frames = frames_of(second);
+  for (const size_t cut :
+       {size_t{10}, size_t(frames[0].end), size_t(frames[3].offset + 5), second.size() - 1}) {
+    put_file(sample.folder / "cut.zst", sample.bytes + second.substr(0, cut));
+    const size_t expected = sample.records.size() + records_before(frames, cut);
+    EXPECT_EQ(recover_dump(sample.folder / "cut.zst", sample.folder / "ok.zst", true), expected);
+    const std::vector<TestRecord> got = read_all(sample.folder / "ok.zst");
+    ASSERT_EQ(got.size(), expected);
+    EXPECT_TRUE(same_bits(got[0].f32, sample.expected[0].f32));
+    EXPECT_EQ(read_all(sample.folder / "cut.zst", {.salvage = true}).size(), expected);
   }
 }
 
