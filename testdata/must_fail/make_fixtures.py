@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of this folder that are not dumps; run it here to make them again.
+"""Makes the fixtures of this folder: `make_fixtures.py PATH/TO/logitgate`, run here, makes them again.
 
 Every file is refused by every reader that its folder names, with one line and exit code 2 (tests/cli/must_fail.sh):
 model/ by inspect and the engine, model_run/ by the engine alone (well-formed GGUF that is no model it computes), batch/ by all
-readers of token batches, batch_run/ by the engine alone, array/ by import. dump/ is made by make_dumps.sh.
+readers of token batches, batch_run/ by the engine alone, array/ by import, dump/ by all readers of dumps.
 """
 import json
 import os
 import shutil
 import struct
+import subprocess
+import sys
+import tempfile
 
 U32, F32, BOOL, STRING, ARRAY, U64 = 4, 6, 7, 8, 9, 10
 
@@ -250,7 +253,61 @@ def arrays():
     yield "rows_fit_nothing.npy", npy(shape="(7, 272)", data=b"\0" * (7 * 272 * 4))
 
 
-for folder, make in (("model", models), ("model_run", models_run), ("batch", batches), ("batch_run", batches_run), ("array", arrays)):
+def flip(content, at):
+    return content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1:]
+
+
+def frames(content):
+    """Where the zstd frames of a dump begin: at each magic number, skippable ones included."""
+    return [i for i in range(len(content) - 3) if content[i:i + 4] in (b"\x28\xb5\x2f\xfd", b"\x5e\x2a\x4d\x18")]
+
+
+def make_dump(program, folder, ids, n_vocab):
+    """A dump of 4 tokens a record: every logit another float."""
+    tokens, logits, out = (os.path.join(folder, name) for name in ("t.jsonl", "l.npy", "o.zst"))
+    with open(tokens, "w") as f:
+        for i in ids:
+            f.write(json.dumps({"id": i, "tokens": [1, 2, 3, 4]}) + "\n")
+    n = len(ids) * 4 * n_vocab
+    with open(logits, "wb") as f:
+        values = b"".join(struct.pack("<f", (i * 2654435761 % 4093) / 256 - 8) for i in range(n))
+        f.write(npy(shape="(%d, %d)" % (len(ids) * 4, n_vocab), data=values))
+    subprocess.run([program, "import", logits, "--tokens", tokens, "-f", "-o", out], check=True)
+    with open(out, "rb") as f:
+        return f.read()
+
+
+def dumps(program):
+    with tempfile.TemporaryDirectory() as folder:
+        good = make_dump(program, folder, ["a", "b", "c"], 32)
+        other_vocab = make_dump(program, folder, ["d"], 33)
+        with open(os.path.join(folder, "zeros"), "wb") as f:
+            f.truncate(1 << 30)
+        bomb = subprocess.run(["zstd", "-q", "-19", "-c", f.name], check=True, stdout=subprocess.PIPE).stdout
+    starts = frames(good)
+    yield "empty.zst", b""
+    yield "zeros.zst", b"\0" * 256
+    yield "text.zst", b"not a dump\n"
+    yield "bomb.zst", bomb
+    yield "header_alone.zst", good[:starts[1]]
+    for i, start in enumerate(starts[1:], 1):
+        yield "cut_before_frame_%02d.zst" % i, good[:start]
+        yield "cut_in_frame_%02d.zst" % i, good[:(start + (starts + [len(good)])[i + 1]) // 2]
+    for i, start in enumerate(starts):
+        yield "flip_in_frame_%02d.zst" % i, flip(good, (start + (starts + [len(good)])[i + 1]) // 2)
+    yield "cut_last_byte.zst", good[:-1]
+    yield "flip_first_byte.zst", flip(good, 0)
+    yield "flip_last_byte.zst", flip(good, len(good) - 1)
+    yield "garbage_after.zst", good + b"garbage"
+    yield "frame_missing.zst", good[:starts[2]] + good[starts[3]:]
+    yield "frames_swapped.zst", good[:starts[1]] + good[starts[3]:starts[5]] + good[starts[1]:starts[3]] + good[starts[5]:]
+    yield "record_twice.zst", good + good
+    yield "segments_of_two_vocabularies.zst", good + other_vocab
+    yield "second_segment_cut.zst", good + good[:starts[3]]
+
+
+program = os.path.abspath(sys.argv[1])
+for folder, make in (("model", models), ("model_run", models_run), ("batch", batches), ("batch_run", batches_run), ("array", arrays), ("dump", lambda: dumps(program))):
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     for name, content in make():
