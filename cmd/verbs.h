@@ -18,13 +18,13 @@ namespace logitgate {
 
 using Verb = std::function<int()>;
 
-[[gnu::weak]] Verb add_prefill(CLI::App& app);
-[[gnu::weak]] Verb add_decode_prime(CLI::App& app);
+Verb add_prefill(CLI::App& app);
+Verb add_decode_prime(CLI::App& app);
 [[gnu::weak]] Verb add_compare(CLI::App& app);
 [[gnu::weak]] Verb add_gate(CLI::App& app);
-[[gnu::weak]] Verb add_inspect(CLI::App& app);
-[[gnu::weak]] Verb add_recover(CLI::App& app);
-[[gnu::weak]] Verb add_export(CLI::App& app);
-[[gnu::weak]] Verb add_import(CLI::App& app);
+Verb add_inspect(CLI::App& app);
+Verb add_recover(CLI::App& app);
+Verb add_export(CLI::App& app);
+Verb add_import(CLI::App& app);
 
 }  // namespace logitgate

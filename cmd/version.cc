@@ -8,9 +8,6 @@
 #include "kernels/backends.h"
 
 namespace logitgate {
-
-[[gnu::weak]] std::string simd_level();
-
 namespace {
 
 std::string compiler() {
@@ -27,7 +24,7 @@ std::string tool_name() { return "logitgate " LOGITGATE_VERSION; }
 
 std::string version_text() {
   return fmt::format("{}\ncommit:   {}\ncompiler: {}\nCUDA:     none\nSIMD:     {}", tool_name(),
-                     LOGITGATE_COMMIT, compiler(), simd_level == nullptr ? "none" : simd_level());
+                     LOGITGATE_COMMIT, compiler(), simd_level());
 }
 
 }  // namespace logitgate
