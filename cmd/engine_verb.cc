@@ -2,6 +2,8 @@
 // Contract: in engine_verb.h.
 #include "cmd/engine_verb.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -62,6 +64,8 @@ void check_options(EngineOptions& o, Phase phase) {
   require_model(o.model);
   if (o.inputs.size() > 1 && std::find(o.inputs.begin(), o.inputs.end(), "-") != o.inputs.end())
     fail(ErrorCode::usage, "inputs: '-' stands alone; expected files, or - for stdin");
+  for (const std::string& input : o.inputs)
+    if (input != "-" && ::access(input.c_str(), R_OK) != 0) fail_errno(input, "open");
   if (o.output.empty()) o.output = default_output(o, phase);
   if (o.resume && o.output == "-")
     fail(ErrorCode::usage, "--resume: stdout cannot be continued; expected -o FILE");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of this folder: `make_fixtures.py PATH/TO/logitgate`, run here, makes them again.
+"""Makes the fixtures of this folder: `make_fixtures.py PATH/TO/logitgate` makes them again.
 
 Every file is refused by every reader that its folder names, with one line and exit code 2 (tests/cli/must_fail.sh):
 model/ by inspect and the engine, model_run/ by the engine alone (well-formed GGUF that is no model it computes), batch/ by all
@@ -281,6 +281,7 @@ def dumps(program):
     with tempfile.TemporaryDirectory() as folder:
         good = make_dump(program, folder, ["a", "b", "c"], 32)
         other_vocab = make_dump(program, folder, ["d"], 33)
+        more = make_dump(program, folder, ["e", "f"], 32)
         with open(os.path.join(folder, "zeros"), "wb") as f:
             f.truncate(1 << 30)
         bomb = subprocess.run(["zstd", "-q", "-19", "-c", f.name], check=True, stdout=subprocess.PIPE).stdout
@@ -303,10 +304,11 @@ def dumps(program):
     yield "frames_swapped.zst", good[:starts[1]] + good[starts[3]:starts[5]] + good[starts[1]:starts[3]] + good[starts[5]:]
     yield "record_twice.zst", good + good
     yield "segments_of_two_vocabularies.zst", good + other_vocab
-    yield "second_segment_cut.zst", good + good[:starts[3]]
+    yield "second_segment_cut.zst", good + more[:frames(more)[3]]
 
 
 program = os.path.abspath(sys.argv[1])
+os.chdir(os.path.dirname(os.path.abspath(__file__)))
 for folder, make in (("model", models), ("model_run", models_run), ("batch", batches), ("batch_run", batches_run), ("array", arrays), ("dump", lambda: dumps(program))):
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
