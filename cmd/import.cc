@@ -67,8 +67,6 @@ std::vector<DumpRecord> read_records(const ImportOptions& options, uint32_t n_vo
     record.n_tokens = static_cast<uint32_t>(tokens.tokens.size());
     record.tokens_digest = digest_tokens(tokens.tokens);
   }
-  if (records.empty())
-    fail(ErrorCode::corrupt, "{}: no record; expected one JSON object a line", options.tokens);
   if (options.records != 0 && records.size() < static_cast<uint64_t>(options.records)) {
     fail(ErrorCode::usage, "--records {}: {} has {} records only", options.records, options.tokens,
          records.size());

@@ -161,10 +161,6 @@ Json inspect_batch(const InspectOptions& options) {
     longest = std::max(longest, record.tokens.size());
     largest = std::max(largest, *std::max_element(record.tokens.begin(), record.tokens.end()));
   }
-  if (records == 0) {
-    fail(ErrorCode::corrupt, "{}: no record; expected a model (GGUF), a dump or JSON lines of tokens",
-         options.input == "-" ? "stdin" : options.input);
-  }
   return {{"kind", "batch"},
           {"file", options.input == "-" ? "stdin" : options.input},
           {"records", records},

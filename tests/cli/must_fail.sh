@@ -29,6 +29,7 @@ refuse() { # file or stdin (its name in messages), command…
   local name=$1 status=0 label
   shift
   label="$ logitgate $*"
+  if [[ $name == stdin ]]; then label+=" < $file"; fi
   runs=$((runs + 1))
   rm -f out.* && echo precious >kept.zst
   timeout 30 logitgate "$@" >stdout 2>stderr || status=$?
