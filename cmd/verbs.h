@@ -20,8 +20,8 @@ using Verb = std::function<int()>;
 
 Verb add_prefill(CLI::App& app);
 Verb add_decode_prime(CLI::App& app);
-[[gnu::weak]] Verb add_compare(CLI::App& app);
-[[gnu::weak]] Verb add_gate(CLI::App& app);
+Verb add_compare(CLI::App& app);
+Verb add_gate(CLI::App& app);
 Verb add_inspect(CLI::App& app);
 Verb add_recover(CLI::App& app);
 Verb add_export(CLI::App& app);
