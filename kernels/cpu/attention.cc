@@ -41,11 +41,10 @@ HWY_INLINE TileState<T> begin_tile(const AttentionTile<T>& a) {
   s.totals = s.maxima + P;
   s.positions = s.totals + P;
   s.rescale = s.positions + P;
+  transpose_rows<T, true>([&](size_t l) HWY_ATTR { return a.q + a.offset(HWY_MIN(l, a.n_lanes - 1)); }, P,
+                          a.head_dim, [&](size_t i) HWY_ATTR { return s.queries + i * P; });
   for (size_t l = 0; l < P; ++l) {
-    const size_t lane = HWY_MIN(l, a.n_lanes - 1);
-    const T* q = a.q + a.offset(lane);
-    for (size_t i = 0; i < a.head_dim; ++i) s.queries[i * P + l] = q[i];
-    s.positions[l] = static_cast<T>(a.position(lane));
+    s.positions[l] = static_cast<T>(a.position(HWY_MIN(l, a.n_lanes - 1)));
     s.maxima[l] = -std::numeric_limits<T>::infinity();
     s.totals[l] = 0;
   }
@@ -111,10 +110,8 @@ HWY_INLINE void end_tile(const AttentionTile<T>& a, const TileState<T>& s) {
       hn::StoreU(hn::Div(hn::LoadU(d, p), total), d, p);
     }
   }
-  for (size_t l = 0; l < a.n_lanes; ++l) {
-    T* out = a.out + a.offset(l);
-    for (size_t i = 0; i < a.head_dim; ++i) out[i] = s.sums[i * kPanel<T> + l];
-  }
+  transpose_rows<T, false>([&](size_t i) HWY_ATTR { return s.sums + i * kPanel<T>; }, a.head_dim, a.n_lanes,
+                           [&](size_t l) HWY_ATTR { return a.out + a.offset(l); });
 }
 
 template <class T>
@@ -149,6 +146,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <algorithm>
+#include <numeric>
 
 namespace logitgate {
 namespace {
@@ -166,23 +164,26 @@ struct TileOrder {
   size_t n_lanes = 0;
 };
 
-// Tiles of all pieces and heads, those with the most keys first, so that threads end together.
+// Tiles of all pieces: the tiles of a head follow each other, so that its keys and values stay in the cache; long pieces
+// and late tokens come first, so that threads end together.
 template <class T>
 std::vector<TileOrder> order_tiles(const AttentionShape& shape, const std::vector<BatchPiece>& pieces) {
+  std::vector<size_t> by_end(pieces.size());
+  std::iota(by_end.begin(), by_end.end(), size_t{0});
+  std::stable_sort(by_end.begin(), by_end.end(), [&](size_t a, size_t b) {
+    return pieces[a].first_position + pieces[a].n_tokens > pieces[b].first_position + pieces[b].n_tokens;
+  });
   const size_t n_group = static_cast<size_t>(shape.n_head / shape.n_head_kv);
   std::vector<TileOrder> tiles;
-  for (size_t p = 0; p < pieces.size(); ++p) {
+  for (const size_t p : by_end) {
     const size_t n_lanes = static_cast<size_t>(pieces[p].n_tokens) * n_group;
-    for (size_t l = 0; l < n_lanes; l += kPanel<T>) {
-      for (size_t h = 0; h < static_cast<size_t>(shape.n_head_kv); ++h) {
-        tiles.push_back({p, h, l, std::min(kPanel<T>, n_lanes - l)});
+    const size_t n_tiles = (n_lanes + kPanel<T> - 1) / kPanel<T>;
+    for (size_t h = 0; h < static_cast<size_t>(shape.n_head_kv); ++h) {
+      for (size_t i = n_tiles; i-- > 0;) {
+        tiles.push_back({p, h, i * kPanel<T>, std::min(kPanel<T>, n_lanes - i * kPanel<T>)});
       }
     }
   }
-  std::stable_sort(tiles.begin(), tiles.end(), [&](const TileOrder& a, const TileOrder& b) {
-    return static_cast<size_t>(pieces[a.piece].first_position) + (a.first_lane + a.n_lanes) / n_group >
-           static_cast<size_t>(pieces[b.piece].first_position) + (b.first_lane + b.n_lanes) / n_group;
-  });
   return tiles;
 }
 

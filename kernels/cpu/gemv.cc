@@ -71,7 +71,7 @@ void dispatch(const double*, Args... args) {
   HWY_DYNAMIC_DISPATCH(gemv_rows_f64)(args...);
 }
 
-constexpr size_t kTaskBytes = size_t{1} << 16;  // of weights, at least
+constexpr size_t kTaskBytesMin = size_t{1} << 16, kTaskBytesMax = size_t{1} << 22;  // of weights
 
 }  // namespace
 
@@ -85,7 +85,9 @@ void gemv(ThreadPool& pool, std::vector<Scratch>& scratch, const Weight& w, cons
   const auto* rows = static_cast<const std::byte*>(w.data);
 
   const size_t even_share = n_out / (static_cast<size_t>(pool.n_threads()) * 4);
-  const size_t rows_of_task = (std::max({even_share, kTaskBytes / row_bytes, size_t{1}}) + 7) / 8 * 8;
+  const size_t share =
+      std::clamp(even_share, kTaskBytesMin / row_bytes, std::max(size_t{1}, kTaskBytesMax / row_bytes));
+  const size_t rows_of_task = (std::max(share, size_t{1}) + 7) / 8 * 8;
   const size_t n_tasks = (n_out + rows_of_task - 1) / rows_of_task;
   pool.run(n_tasks, [&](size_t task, size_t thread) {
     const size_t first = task * rows_of_task;

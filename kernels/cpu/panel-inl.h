@@ -145,49 +145,74 @@ HWY_INLINE void multiply_panel_bounded(const T* w, size_t w_row, size_t w_k, siz
   });
 }
 
-// One square of 4 × 4 floats or 2 × 2 doubles: to[j·to_stride + i] = from[i·from_stride + j]
 template <class T>
-HWY_INLINE void transpose_square(const T* HWY_RESTRICT from, size_t from_stride, T* HWY_RESTRICT to,
-                                 size_t to_stride) {
-  const hn::CappedTag<T, 16 / sizeof(T)> d;
-  const auto a = hn::LoadU(d, from);
-  const auto b = hn::LoadU(d, from + from_stride);
-  if constexpr (sizeof(T) == sizeof(double)) {
-    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
-    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + to_stride);
+constexpr size_t kSide = 16 /
+                         sizeof(T);  // of the squares that are transposed in registers: 4 floats, 2 doubles
+
+// to[j][i] = from[i][j] for i, j < kSide
+template <class T>
+HWY_INLINE void transpose_square(const T* const* from, T* const* to) {
+  const hn::CappedTag<T, kSide<T>> d;
+  const auto a = hn::LoadU(d, from[0]);
+  const auto b = hn::LoadU(d, from[1]);
+  if constexpr (kSide<T> == 2) {
+    hn::StoreU(hn::InterleaveLower(d, a, b), d, to[0]);
+    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to[1]);
   } else {
     const hn::RepartitionToWide<hn::RebindToUnsigned<decltype(d)>> d2;
-    const auto e = hn::LoadU(d, from + 2 * from_stride);
-    const auto g = hn::LoadU(d, from + 3 * from_stride);
+    const auto e = hn::LoadU(d, from[2]);
+    const auto g = hn::LoadU(d, from[3]);
     const auto ab0 = hn::BitCast(d2, hn::InterleaveLower(d, a, b)),
                ab1 = hn::BitCast(d2, hn::InterleaveUpper(d, a, b));
     const auto eg0 = hn::BitCast(d2, hn::InterleaveLower(d, e, g)),
                eg1 = hn::BitCast(d2, hn::InterleaveUpper(d, e, g));
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, ab0, eg0)), d, to);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, ab0, eg0)), d, to + to_stride);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, ab1, eg1)), d, to + 2 * to_stride);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, ab1, eg1)), d, to + 3 * to_stride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, ab0, eg0)), d, to[0]);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, ab0, eg0)), d, to[1]);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d2, ab1, eg1)), d, to[2]);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d2, ab1, eg1)), d, to[3]);
   }
 }
 
-// to[j·to_stride + i] = from[i·from_stride + j] for i < n_rows, j < n_cols. The side that is memory far apart goes
-// slowest, a few rows of it at a time: rows of `from` where kByRows, rows of `to` otherwise.
-template <class T, bool kByRows>
-HWY_INLINE void transpose(const T* HWY_RESTRICT from, size_t from_stride, size_t n_rows, size_t n_cols,
-                          T* HWY_RESTRICT to, size_t to_stride) {
-  constexpr size_t kSide = 16 / sizeof(T);
-  const size_t square_rows = n_rows / kSide * kSide, square_cols = n_cols / kSide * kSide;
+// to(j)[i] = from(i)[j] for i < n_rows, j < n_cols; from and to give the addresses of rows. The side whose rows lie far
+// apart in memory goes slowest, a few rows of it at a time: `from` where kByRows, `to` otherwise.
+template <class T, bool kByRows, class From, class To>
+HWY_INLINE void transpose_rows(const From& from, size_t n_rows, size_t n_cols, const To& to) {
+  constexpr size_t kStep = kSide<T>;
+  const size_t square_rows = n_rows / kStep * kStep, square_cols = n_cols / kStep * kStep;
   const size_t n_outer = kByRows ? square_rows : square_cols, n_inner = kByRows ? square_cols : square_rows;
-  for (size_t outer = 0; outer < n_outer; outer += kSide) {
-    for (size_t inner = 0; inner < n_inner; inner += kSide) {
-      const size_t i = kByRows ? outer : inner, j = kByRows ? inner : outer;
-      transpose_square(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
+  for (size_t outer = 0; outer < n_outer; outer += kStep) {
+    const T* f[kStep];
+    T* t[kStep];
+    LOGITGATE_UNROLL
+    for (size_t s = 0; s < kStep; ++s) {
+      if constexpr (kByRows) {
+        f[s] = from(outer + s);
+      } else {
+        t[s] = to(outer + s);
+      }
+    }
+    for (size_t inner = 0; inner < n_inner; inner += kStep) {
+      const T* from_square[kStep];
+      T* to_square[kStep];
+      LOGITGATE_UNROLL
+      for (size_t s = 0; s < kStep; ++s) {
+        from_square[s] = kByRows ? f[s] + inner : from(inner + s) + outer;
+        to_square[s] = kByRows ? to(inner + s) + outer : t[s] + inner;
+      }
+      transpose_square<T>(from_square, to_square);
     }
   }
   for (size_t i = 0; i < n_rows; ++i) {
-    for (size_t j = i < square_rows ? square_cols : 0; j < n_cols; ++j)
-      to[j * to_stride + i] = from[i * from_stride + j];
+    for (size_t j = i < square_rows ? square_cols : 0; j < n_cols; ++j) to(j)[i] = from(i)[j];
   }
+}
+
+// to[j·to_stride + i] = from[i·from_stride + j]
+template <class T, bool kByRows>
+HWY_INLINE void transpose(const T* from, size_t from_stride, size_t n_rows, size_t n_cols, T* to,
+                          size_t to_stride) {
+  transpose_rows<T, kByRows>([=](size_t i) HWY_ATTR { return from + i * from_stride; }, n_rows, n_cols,
+                             [=](size_t j) HWY_ATTR { return to + j * to_stride; });
 }
 
 }  // namespace HWY_NAMESPACE
