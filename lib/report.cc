@@ -147,8 +147,8 @@ std::string gate_row_line(const GateRow& row) {
 
 std::string gate_bounds_line(const GateResult& r) {
   const std::string ceiling =
-      r.bounds.automatic ? fmt::format("auto, {:.3g} to {:.3g} (16 x expected arithmetic drift + storage)",
-                                       r.least_ceiling, r.most_ceiling)
+      r.bounds.automatic ? fmt::format("auto, {:.3g} to {:.3g} ({} x expected arithmetic drift + storage)",
+                                       r.least_ceiling, r.most_ceiling, ExpectedDrift::kAutoFactor)
                          : number_text(r.bounds.max_diff.value);
   std::string line =
       fmt::format("bounds     max-diff {} ({}), margin {} ({})", ceiling, r.bounds.max_diff.source,
