@@ -2,7 +2,20 @@
 // Contract: a backend that overrides one keeps this meaning and is tested against the body here.
 #include "lib/backend.h"
 
+#include "lib/error.h"
+
 namespace logitgate {
+
+void Backend::write(Activation x, std::span<const double> values) {
+  if (values.size() != static_cast<size_t>(x.n_rows * x.n_cols))
+    fail(ErrorCode::resource, "write: {} values for [{}, {}]", values.size(), x.n_rows, x.n_cols);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (precision() == Precision::f64)
+      static_cast<double*>(x.data)[i] = values[i];
+    else
+      static_cast<float*>(x.data)[i] = static_cast<float>(values[i]);
+  }
+}
 
 void Backend::add_rms_norm(Activation h, Activation x, Activation y, const Weight& w, double eps) {
   add(x, y);

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -141,6 +142,12 @@ class LogitSink {
   virtual void consume(const LogitChunk& chunk) = 0;
 };
 
+// What a backend keeps of a pass that it recorded; see Backend::replay.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -165,6 +172,15 @@ class Backend {
 
   // Opens a pass: every op until the next begin() belongs to this batch and reads and writes this cache.
   virtual void begin(const TokenBatch& batch, KvCache& cache) = 0;
+  // Runs `ops`: calls of this backend's ops that depend on nothing on the host but the batch's shape (so neither
+  // gather_rows nor lm_head nor read), between begin() and its next call. A backend may record them (a CUDA graph of a
+  // decode pass) and replay the record at the next call with the same `recording`, empty at first, of which the caller
+  // keeps one for each number of tokens, as long as the weights and activations that the ops use stay where they are.
+  // The bits are those of ops().
+  virtual void replay(std::unique_ptr<Recording>& recording, const std::function<void()>& ops) {
+    static_cast<void>(recording);
+    ops();
+  }
 
   // Primitive ops.
   // x[t] = scale · token_embd[tokens[t]]
@@ -187,6 +203,9 @@ class Backend {
   virtual void gather_rows(Activation y, Activation x, std::span<const int32_t> rows) = 0;
   // Copies activations to the host, as double; for tests and traces.
   virtual std::vector<double> read(Activation x) = 0;
+  // Fills activations from the host, rounded to the run's precision; for tests and traces. The body is that of memory
+  // the host can write.
+  virtual void write(Activation x, std::span<const double> values);
 
   // Fused ops: the bodies here define them.
   // x += y; h = rms_norm(x, w, eps)
