@@ -159,49 +159,54 @@ void BlockEncoder::put_packed_exponents(size_t n, uint8_t top, size_t n_escapes,
   into.append(packed_.data(), packed_.size());
 }
 
-// The same content as append_packed's, but all planes behind the first are stored without asking libzstd: they are written
-// where they belong in the frame. False, with nothing done, where they may be compressible or exponents do not pack.
+// Splits numbers into the first plane, in exponents_, and stored zstd blocks of the frame for the others, in stored_.
 template <class T>
-bool BlockEncoder::store_planes(const T* numbers, size_t n, ByteBuffer& frame) {
-  if (!entropy_only_ || n < kMinStored || !looks_random(numbers, n)) return false;
-  constexpr size_t kPlanesStored = sizeof(T) - 1;
+void BlockEncoder::split_into_frame(const T* numbers, size_t n) {
   const size_t chunks = (n + kMaxZstdBlock - 1) / kMaxZstdBlock;
-  const size_t most_tail = kPackedHeadBytes + n / kElementsAnEscape + (n + 1) / 2;
-  const size_t bound = kBlockHeaderBytes + n * kPlanesStored + 4 * (1 + chunks * kPlanesStored) +
-                       ZSTD_compressBound(most_tail);
-  exponents_.resize(n);
-  packed_.resize((n + 1) / 2);
-  raw_.begin(frame, bound);
-  set_coding(payload_, kPackedExponents);
-  std::memcpy(raw_.add_stored(kBlockHeaderBytes), payload_.data(), kBlockHeaderBytes);
   stored_.clear();
-  for (size_t p = 0; p < kPlanesStored; ++p) {
-    for (size_t at = 0; at < n; at += kMaxZstdBlock)
+  for (size_t p = 1; p < sizeof(T); ++p) {
+    for (size_t at = 0; at < n; at += kMaxZstdBlock) {
       stored_.push_back(raw_.add_stored(std::min(n - at, kMaxZstdBlock)));
+    }
   }
+  exponents_.resize(n);
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
     const size_t at = chunk * kMaxZstdBlock;
     uint8_t* planes[sizeof(T)] = {exponents_.data() + at};
-    for (size_t p = 0; p < kPlanesStored; ++p) planes[p + 1] = stored_[p * chunks + chunk];
+    for (size_t p = 1; p < sizeof(T); ++p) planes[p] = stored_[(p - 1) * chunks + chunk];
     split_planes(numbers + at, std::min(n - at, kMaxZstdBlock), planes, true);
   }
+}
+
+// The same content as append_packed's, but all planes behind the first are stored without asking libzstd, written where they
+// belong in the frame. False, with nothing done, where they may be compressible or exponents do not pack.
+template <class T>
+bool BlockEncoder::store_planes(const T* numbers, size_t n, ByteBuffer& frame) {
+  if (!entropy_only_ || n < kMinStored || !looks_random(numbers, n)) return false;
+  const size_t planes_bytes = n * (sizeof(T) - 1);
+  const size_t most_tail = kPackedHeadBytes + n / kElementsAnEscape + (n + 1) / 2;
+  const size_t headers = 3 * (sizeof(T) + planes_bytes / kMaxZstdBlock);
+  raw_.begin(frame, kBlockHeaderBytes + planes_bytes + headers + ZSTD_compressBound(most_tail));
+  uint8_t* header = raw_.add_stored(kBlockHeaderBytes);
+  split_into_frame(numbers, n);
+  packed_.resize((n + 1) / 2);
   const uint8_t top = choose_top(exponents_.data(), n);
   const size_t n_escapes = pack_exponents(exponents_.data(), n, top, packed_.data());
-  if (n_escapes * kElementsAnEscape > n) {
-    set_coding(payload_, kPlanes);
-    return false;
-  }
+  if (n_escapes * kElementsAnEscape > n) return false;
   tail_.clear();
   put_packed_exponents(n, top, n_escapes, tail_);
   compressed_.resize(ZSTD_compressBound(tail_.size()));
   const size_t size =
       ZSTD_compress2(context_, compressed_.data(), compressed_.size(), tail_.data(), tail_.size());
   if (ZSTD_isError(size)) fail(ErrorCode::resource, "zstd: {}", ZSTD_getErrorName(size));
-  raw_.checksum(payload_.data(), kBlockHeaderBytes);
+  set_coding(payload_, kPackedExponents);
+  std::memcpy(header, payload_.data(), kBlockHeaderBytes);
+  raw_.checksum(header, kBlockHeaderBytes);
+  const size_t chunks = stored_.size() / (sizeof(T) - 1);
   for (size_t i = 0; i < stored_.size(); ++i) {
     raw_.checksum(stored_[i], std::min(n - i % chunks * kMaxZstdBlock, kMaxZstdBlock));
   }
-  content_size_ = static_cast<uint32_t>(kBlockHeaderBytes + n * kPlanesStored + tail_.size());
+  content_size_ = static_cast<uint32_t>(kBlockHeaderBytes + planes_bytes + tail_.size());
   raw_.end_with({compressed_.data(), size}, tail_, content_size_);
   return true;
 }

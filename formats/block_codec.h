@@ -41,6 +41,8 @@ class BlockEncoder {
   template <class T>
   bool append_packed(const T* numbers, size_t n);
   template <class T>
+  void split_into_frame(const T* numbers, size_t n);
+  template <class T>
   bool store_planes(const T* numbers, size_t n, ByteBuffer& frame);
   void put_packed_exponents(size_t n, uint8_t top, size_t n_escapes, ByteBuffer& into);
   void compress(ByteBuffer& frame);

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "formats/frame_scanner.h"
-#include "formats/segment_index.h"
+#include "formats/stream_hash.h"
 #include "lib/error.h"
 
 namespace logitgate {

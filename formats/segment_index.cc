@@ -2,22 +2,11 @@
 // Contract: see segment_index.h.
 #include "formats/segment_index.h"
 
-#include <xxhash.h>
-
-#include <new>
+#include <algorithm>
 
 #include "lib/error.h"
 
 namespace logitgate {
-
-StreamHash::StreamHash() : state_(XXH3_createState()) {
-  if (state_ == nullptr) throw std::bad_alloc();
-  reset();
-}
-StreamHash::~StreamHash() { XXH3_freeState(state_); }
-void StreamHash::reset() { XXH3_64bits_reset(state_); }
-void StreamHash::update(const void* data, size_t n) { XXH3_64bits_update(state_, data, n); }
-uint64_t StreamHash::digest() const { return XXH3_64bits_digest(state_); }
 
 void SegmentIndex::add_frame(ByteSpan stored, uint32_t content_size) {
   if (frames_.size() + 1 >= kMaxFrames) {

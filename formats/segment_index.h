@@ -9,25 +9,9 @@
 #include "formats/byte_buffer.h"
 #include "formats/dump_format.h"
 #include "formats/dump_frames.h"
-
-struct XXH3_state_s;
+#include "formats/stream_hash.h"
 
 namespace logitgate {
-
-// XXH3-64 of a stream.
-class StreamHash {
- public:
-  StreamHash();
-  ~StreamHash();
-  StreamHash(const StreamHash&) = delete;
-  StreamHash& operator=(const StreamHash&) = delete;
-  void reset();
-  void update(const void* data, size_t n);
-  uint64_t digest() const;
-
- private:
-  XXH3_state_s* state_;
-};
 
 class SegmentIndex {
  public:

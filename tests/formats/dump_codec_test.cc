@@ -1,6 +1,7 @@
 // The parts of block coding on their own: byte planes, packed exponents, half floats, digest sets, the spill file.
 // Contract: each against a scalar restatement of its definition, with lengths that are no multiple of a vector.
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,6 +14,7 @@
 #include "formats/exponent_pack.h"
 #include "formats/narrow_floats.h"
 #include "formats/spill_file.h"
+#include "formats/stream_hash.h"
 #include "formats/topk_rows.h"
 
 namespace logitgate {
@@ -137,6 +139,22 @@ TEST(DigestSet, FindsWhatCameTwice) {
   for (int i = 0; i < 100000; ++i) ASSERT_TRUE(set.insert("id-" + std::to_string(i)));
   for (int i = 0; i < 100000; i += 977) ASSERT_FALSE(set.insert("id-" + std::to_string(i)));
   EXPECT_EQ(set.size(), 100000u);
+}
+
+TEST(StreamHash, IsTheLibrarysHoweverItIsCut) {
+  std::vector<uint8_t> bytes(70000);
+  std::mt19937 random(8);
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
+  StreamHash hash;
+  for (const size_t n : {size_t{0}, size_t{1}, size_t{240}, size_t{241}, size_t{1024}, size_t{70000}}) {
+    hash.reset();
+    for (size_t at = 0; at < n;) {
+      const size_t piece = std::min<size_t>(n - at, 1 + random() % 3000);
+      hash.update(bytes.data() + at, piece);
+      at += piece;
+    }
+    EXPECT_EQ(hash.digest(), XXH3_64bits(bytes.data(), n)) << n;
+  }
 }
 
 TEST(SpillFile, GivesBackWhatItTook) {
