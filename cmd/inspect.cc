@@ -12,6 +12,7 @@
 #include "cmd/options.h"
 #include "cmd/verbs.h"
 #include "formats/text.h"
+#include "lib/error.h"
 
 namespace logitgate {
 namespace {
@@ -27,13 +28,20 @@ void print_text(const Json& json, const std::string& prefix) {
   }
 }
 
-int run(const InspectOptions& options) {
+Json inspect_file(const InspectOptions& options) {
+  if (options.input.empty())
+    fail(ErrorCode::usage, "FILE is missing; expected a file, -, or --devices alone");
   const FileProbe probe(options.input);
   Json json = probe.kind() == FileKind::model  ? inspect_model(options)
               : probe.kind() == FileKind::dump ? inspect_dump(options)
                                                : inspect_batch(options);
   probe.check_stdin();
   if (options.verify) json["verified"] = true;
+  return json;
+}
+
+int run(const InspectOptions& options) {
+  const Json json = options.devices ? inspect_devices() : inspect_file(options);
   if (options.json) {
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
@@ -46,7 +54,9 @@ int run(const InspectOptions& options) {
 
 Verb add_inspect(CLI::App& app) {
   auto options = std::make_shared<InspectOptions>();
-  app.add_option("FILE", options->input, "A model (GGUF), a dump or a token batch; - is stdin")->required();
+  CLI::Option* file =
+      app.add_option("FILE", options->input, "A model (GGUF), a dump or a token batch; - is stdin");
+  app.add_flag("--devices", options->devices, "List what --device can name on this machine")->excludes(file);
   app.add_flag("--verify", options->verify,
                "Read and check every byte: checksums of a dump, values of weights");
   app.add_flag("--json", options->json, "As JSON");

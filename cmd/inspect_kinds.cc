@@ -12,6 +12,8 @@
 
 #include "formats/dump_reader.h"
 #include "formats/token_jsonl.h"
+#include "kernels/backends.h"
+#include "kernels/cuda_module.h"
 #include "lib/error.h"
 #include "lib/model_file.h"
 
@@ -168,6 +170,24 @@ Json inspect_batch(const InspectOptions& options) {
           {"shortest_record", shortest},
           {"longest_record", longest},
           {"largest_token", largest}};
+}
+
+// --- devices ---------------------------------------------------------------------------------------------------------
+
+Json inspect_devices() {
+  Json json{{"kind", "devices"}, {"cpu", {{"simd", simd_level()}}}};
+  std::string why;
+  for (const CudaDevice& device : list_cuda_devices(why)) {
+    json[fmt::format("cuda:{}", device.index)] = {
+        {"name", device.name},
+        {"compute_capability", fmt::format("{}.{}", device.major, device.minor)},
+        {"total_bytes", device.total_bytes},
+        {"free_bytes", device.free_bytes},
+        {"usable", device.usable},
+        {"why_not", device.why_not}};
+  }
+  if (!json.contains("cuda:0")) json["cuda"] = fmt::format("none ({})", why);
+  return json;
 }
 
 }  // namespace logitgate

@@ -13,11 +13,14 @@ struct InspectOptions {
   std::string input;  // a path, or "-" for stdin
   bool verify = false;
   bool json = false;
+  bool devices = false;
   int threads = 0;
 };
 
 Json inspect_model(const InspectOptions& options);
 Json inspect_dump(const InspectOptions& options);
 Json inspect_batch(const InspectOptions& options);
+// What --device can name here: the CPU and every GPU, the unusable ones with the reason.
+Json inspect_devices();
 
 }  // namespace logitgate

@@ -4,8 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
 #include "commit.h"  // made by cmake/commit.cmake
 #include "kernels/backends.h"
+#include "kernels/cuda_module.h"
 
 namespace logitgate {
 namespace {
@@ -18,13 +22,26 @@ std::string compiler() {
 #endif
 }
 
+// The GPUs that --device cuda would find; where there are none, the reason.
+std::string cuda() {
+  std::string why;
+  const std::vector<CudaDevice> devices = list_cuda_devices(why);
+  if (devices.empty()) return fmt::format("none ({})", why);
+  std::string names;
+  for (const CudaDevice& device : devices) {
+    names += fmt::format("{}cuda:{} {} (sm_{}{})", names.empty() ? "" : ", ", device.index, device.name,
+                         device.major, device.minor);
+  }
+  return names;
+}
+
 }  // namespace
 
 std::string tool_name() { return "logitgate " LOGITGATE_VERSION; }
 
 std::string version_text() {
-  return fmt::format("{}\ncommit:   {}\ncompiler: {}\nCUDA:     none\nSIMD:     {}", tool_name(),
-                     LOGITGATE_COMMIT, compiler(), simd_level());
+  return fmt::format("{}\ncommit:   {}\ncompiler: {}\nCUDA:     {}\nSIMD:     {}", tool_name(),
+                     LOGITGATE_COMMIT, compiler(), cuda(), simd_level());
 }
 
 }  // namespace logitgate
