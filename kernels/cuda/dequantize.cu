@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = c / chunks_a_row;
     const int64_t i = (c - row * chunks_a_row) * kChunk;
     float v[kChunk];
-    Reader::decode(v, Reader::load(w, first_row + row, i));
+    decode_chunk<Reader>(v, Reader::load(w, first_row + row, i));
     T* const to = out + row * w.n_in + i;
     if constexpr (kChunk * sizeof(T) % 16 == 0) {
       alignas(16) T packed[kChunk];

@@ -30,20 +30,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The sum over the block: a tree in each warp, then the warps' sums in order.
-template <class T>
+// The sum over a block of kBlock threads: a tree in each warp, then the warps' sums in order.
+template <int kBlock, class T>
 __device__ T block_sum(T v) {
-  __shared__ T sums[kThreads / 32];
+  __shared__ T sums[kBlock / 32];
   v = group_sum<32>(v);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = v;
   __syncthreads();
   T total = T(0);
 #pragma unroll
-  for (int i = 0; i < kThreads / 32; i++) total = add_rn(total, sums[i]);
+  for (int i = 0; i < kBlock / 32; i++) total = add_rn(total, sums[i]);
   return total;
 }
 
-// One block a row. ADD: x += y first, and the row written back; h may be x only where !ADD.
+// One block a row, any n. ADD: x += y first, and the row written back; h may be x only where !ADD.
 template <class T, bool ADD>
 __global__ void __launch_bounds__(kThreads)
     rms_norm_block_kernel(T* h, T* x, const T* y, WeightView w, int64_t n, T eps) {
@@ -57,9 +57,75 @@ __global__ void __launch_bounds__(kThreads)
     }
     sum = fma_rn(v, v, sum);
   }
-  const T scale = rms_scale(block_sum(sum), n, eps);
+  const T scale = rms_scale(block_sum<kThreads>(sum), n, eps);
   for (int64_t i = threadIdx.x; i < n; i += kThreads) {
     h[blockIdx.x * n + i] = mul_rn(mul_rn(row[i], scale), static_cast<T>(read_weight(w, 0, i)));
+  }
+}
+
+// The same for rows whose elements fit the block's registers, 16 bytes at a time: every load is in flight at
+// once.
+constexpr int kWideThreads = 512;
+template <class T>
+struct WideRow {
+  static constexpr int kVector = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kChunks = 4;  // of a thread
+  static constexpr int64_t kMost = int64_t{kWideThreads} * kVector * kChunks;
+};
+template <class T, bool ADD>
+__global__ void __launch_bounds__(kWideThreads)
+    rms_norm_wide_kernel(T* h, T* x, const T* y, WeightView w, int64_t n, T eps) {
+  using Wide = WideRow<T>;
+  constexpr int kVector = Wide::kVector;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * n;
+  alignas(16) T v[Wide::kChunks][kVector];
+  alignas(16) T add[Wide::kChunks][kVector];
+#pragma unroll
+  for (int c = 0; c < Wide::kChunks; c++) {
+    const int64_t i = static_cast<int64_t>(c * kWideThreads + threadIdx.x) * kVector;
+    if (i >= n) continue;
+    *reinterpret_cast<uint4*>(v[c]) = *reinterpret_cast<const uint4*>(x + row + i);
+    if constexpr (ADD) *reinterpret_cast<uint4*>(add[c]) = *reinterpret_cast<const uint4*>(y + row + i);
+  }
+  T sum = T(0);
+#pragma unroll
+  for (int c = 0; c < Wide::kChunks; c++) {
+    const int64_t i = static_cast<int64_t>(c * kWideThreads + threadIdx.x) * kVector;
+    if (i >= n) continue;
+#pragma unroll
+    for (int e = 0; e < kVector; e++) {
+      if constexpr (ADD) v[c][e] = add_rn(v[c][e], add[c][e]);
+      sum = fma_rn(v[c][e], v[c][e], sum);
+    }
+    if constexpr (ADD) *reinterpret_cast<uint4*>(x + row + i) = *reinterpret_cast<const uint4*>(v[c]);
+  }
+  const T scale = rms_scale(block_sum<kWideThreads>(sum), n, eps);
+#pragma unroll
+  for (int c = 0; c < Wide::kChunks; c++) {
+    const int64_t i = static_cast<int64_t>(c * kWideThreads + threadIdx.x) * kVector;
+    if (i >= n) continue;
+#pragma unroll
+    for (int e = 0; e < kVector; e++) {
+      v[c][e] = mul_rn(mul_rn(v[c][e], scale), static_cast<T>(read_weight(w, 0, i + e)));
+    }
+    *reinterpret_cast<uint4*>(h + row + i) = *reinterpret_cast<const uint4*>(v[c]);
+  }
+}
+
+// Which kernel serves rows of n is fixed by n alone, since their orders differ.
+template <class T>
+bool fits_wide(int64_t n) {
+  return n % WideRow<T>::kVector == 0 && n <= WideRow<T>::kMost;
+}
+
+template <class T, bool ADD>
+void launch_rows(T* h, T* x, const T* y, const WeightView& w, int64_t n_rows, int64_t n, T eps,
+                 cudaStream_t stream) {
+  const unsigned n_blocks = static_cast<unsigned>(n_rows);
+  if (fits_wide<T>(n)) {
+    rms_norm_wide_kernel<T, ADD><<<n_blocks, kWideThreads, 0, stream>>>(h, x, y, w, n, eps);
+  } else {
+    rms_norm_block_kernel<T, ADD><<<n_blocks, kThreads, 0, stream>>>(h, x, y, w, n, eps);
   }
 }
 
@@ -74,8 +140,7 @@ void rms_norm(T* y, const T* x, const WeightView& w, int64_t n_groups, int64_t n
     rms_norm_warp_kernel<T>
         <<<static_cast<unsigned>(n_blocks), kThreads, 0, stream>>>(y, x, w, n_groups, n, eps);
   } else {
-    rms_norm_block_kernel<T, false>
-        <<<static_cast<unsigned>(n_groups), kThreads, 0, stream>>>(y, const_cast<T*>(x), nullptr, w, n, eps);
+    launch_rows<T, false>(y, const_cast<T*>(x), nullptr, w, n_groups, n, eps, stream);
   }
   check_launch("rms_norm");
 }
@@ -89,7 +154,7 @@ void add_rms_norm(T* h, T* x, const T* y, const WeightView& w, int64_t n_rows, i
     rms_norm(h, static_cast<const T*>(x), w, n_rows, n, eps, stream);
     return;
   }
-  rms_norm_block_kernel<T, true><<<static_cast<unsigned>(n_rows), kThreads, 0, stream>>>(h, x, y, w, n, eps);
+  launch_rows<T, true>(h, x, y, w, n_rows, n, eps, stream);
   check_launch("add_rms_norm");
 }
 

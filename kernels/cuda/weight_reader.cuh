@@ -1,7 +1,7 @@
 // Reads weights of each resident type: `kChunk` neighbouring weights of one row with one 16-byte load.
-// Contract: values are the file's exact dequantised values. Raw holds the bytes in flight, so that several
-// loads can be outstanding before the first is decoded. SCALAR readers take one weight at a time and have no
-// alignment needs.
+// Contract: decode_four() gives weights [4·four, 4·four + 4) of a chunk, `four` known at compile time: the
+// file's exact dequantised values. Raw holds the bytes in flight, so that several loads can be outstanding
+// before the first is decoded. SCALAR readers take one weight at a time and have no alignment needs.
 #pragma once
 
 #include "kernels/cuda/math.cuh"
@@ -42,7 +42,7 @@ struct WeightReader<WeightType::F32, false> {
   static __device__ __forceinline__ Raw load(const WeightView& w, int64_t row, int64_t i) {
     return {load_once(static_cast<const float*>(w.data) + row * w.n_in + i)};
   }
-  static __device__ __forceinline__ void decode(float (&out)[kChunk], const Raw& raw) {
+  static __device__ __forceinline__ void decode_four(float (&out)[4], const Raw& raw, int) {
     out[0] = __uint_as_float(raw.v.x);
     out[1] = __uint_as_float(raw.v.y);
     out[2] = __uint_as_float(raw.v.z);
@@ -59,12 +59,12 @@ struct HalfReader {
   static __device__ __forceinline__ Raw load(const WeightView& w, int64_t row, int64_t i) {
     return {load_once(static_cast<const uint16_t*>(w.data) + row * w.n_in + i)};
   }
-  static __device__ __forceinline__ void decode(float (&out)[kChunk], const Raw& raw) {
+  static __device__ __forceinline__ void decode_four(float (&out)[4], const Raw& raw, int four) {
     const unsigned words[4] = {raw.v.x, raw.v.y, raw.v.z, raw.v.w};
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const uint16_t low = static_cast<uint16_t>(words[j] & 0xffffu);
-      const uint16_t high = static_cast<uint16_t>(words[j] >> 16);
+    for (int j = 0; j < 2; j++) {
+      const uint16_t low = static_cast<uint16_t>(words[2 * four + j] & 0xffffu);
+      const uint16_t high = static_cast<uint16_t>(words[2 * four + j] >> 16);
       out[2 * j] = Q == WeightType::F16 ? f16_to_f32(low) : bf16_to_f32(low);
       out[2 * j + 1] = Q == WeightType::F16 ? f16_to_f32(high) : bf16_to_f32(high);
     }
@@ -88,12 +88,12 @@ struct WeightReader<WeightType::Q8_0, false> {
         reinterpret_cast<const uint16_t*>(static_cast<const int8_t*>(w.data) + w.n_in * w.n_out);
     return {load_once(static_cast<const int8_t*>(w.data) + at), __ldg(scales + at / 32)};
   }
-  static __device__ __forceinline__ void decode(float (&out)[kChunk], const Raw& raw) {
+  static __device__ __forceinline__ void decode_four(float (&out)[4], const Raw& raw, int four) {
     const float d = f16_to_f32(raw.scale);
-    const unsigned words[4] = {raw.v.x ^ 0x80808080u, raw.v.y ^ 0x80808080u, raw.v.z ^ 0x80808080u,
-                               raw.v.w ^ 0x80808080u};
+    const unsigned words[4] = {raw.v.x, raw.v.y, raw.v.z, raw.v.w};
+    const unsigned biased = words[four] ^ 0x80808080u;
 #pragma unroll
-    for (int j = 0; j < 16; j++) out[j] = mul_rn(d, byte_to_f32(words[j / 4], j % 4));
+    for (int j = 0; j < 4; j++) out[j] = mul_rn(d, byte_to_f32(biased, j));
   }
 };
 
@@ -114,8 +114,23 @@ struct WeightReader<Q, true> {
       return {mul_rn(f16_to_f32(scales[at / 32]), static_cast<float>(quants[at]))};
     }
   }
-  static __device__ __forceinline__ void decode(float (&out)[kChunk], const Raw& raw) { out[0] = raw.v; }
 };
+
+// All weights of a chunk.
+template <class Reader>
+__device__ __forceinline__ void decode_chunk(float (&out)[Reader::kChunk], const typename Reader::Raw& raw) {
+  if constexpr (Reader::kChunk == 1) {
+    out[0] = raw.v;
+  } else {
+#pragma unroll
+    for (int four = 0; four < Reader::kChunk / 4; four++) {
+      float w[4];
+      Reader::decode_four(w, raw, four);
+#pragma unroll
+      for (int j = 0; j < 4; j++) out[4 * four + j] = w[j];
+    }
+  }
+}
 
 // One weight of a run-time type, for vectors (norms) and gathers.
 __device__ __forceinline__ float read_weight(const WeightView& w, int64_t row, int64_t i) {

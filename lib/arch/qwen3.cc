@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 
 #include "lib/arch/architecture.h"
 #include "lib/rope_table.h"
@@ -33,9 +34,12 @@ class Qwen3 : public Architecture {
   }
 
   void reserve(int32_t max_tokens, int32_t n_positions) override {
-    if (n_positions > rope_.n_positions)
+    if (n_positions > rope_.n_positions) {
+      recordings_.clear();  // they hold addresses of what is replaced here and below
       rope_ = backend_.load_rope(make_rope_table(n_positions, config_.n_rot, config_.rope_theta, false));
+    }
     if (max_tokens <= max_tokens_) return;
+    recordings_.clear();
     x_ = allocate(max_tokens, config_.n_embd);
     h_ = allocate(max_tokens, config_.n_embd);
     y_ = allocate(max_tokens, config_.n_embd);
@@ -61,23 +65,25 @@ class Qwen3 : public Architecture {
                      up = view(up_, n_tokens, config_.n_ff);
 
     b.begin(batch, cache);
-    b.embed(x, token_embd_, 1.0);
-    b.rms_norm(h, x, layers_[0].attn_norm, eps);
-    for (size_t l = 0; l < layers_.size(); ++l) {
-      const Layer& layer = layers_[l];
-      const AttentionShape shape{static_cast<int32_t>(l), config_.n_head, config_.n_head_kv, config_.head_dim,
-                                 1.0 / std::sqrt(static_cast<double>(config_.head_dim))};
-      b.qkv(q, k, v, h, layer.qkv, rope_, shape);
-      b.attention(attended, q, shape);
-      b.matmul(y, layer.attn_output, attended);
-      b.add_rms_norm(h, x, y, layer.ffn_norm, eps);
-      b.gated_mlp(gate, up, h, layer.ffn_gate, layer.ffn_up);
-      b.matmul(y, layer.ffn_down, gate);
-      if (l + 1 < layers_.size())
-        b.add_rms_norm(h, x, y, layers_[l + 1].attn_norm, eps);
-      else
-        b.add(x, y);
-    }
+    b.replay(recordings_[n_tokens], [&] {
+      b.embed(x, token_embd_, 1.0);
+      b.rms_norm(h, x, layers_[0].attn_norm, eps);
+      for (size_t l = 0; l < layers_.size(); ++l) {
+        const Layer& layer = layers_[l];
+        const AttentionShape shape{static_cast<int32_t>(l), config_.n_head, config_.n_head_kv,
+                                   config_.head_dim, 1.0 / std::sqrt(static_cast<double>(config_.head_dim))};
+        b.qkv(q, k, v, h, layer.qkv, rope_, shape);
+        b.attention(attended, q, shape);
+        b.matmul(y, layer.attn_output, attended);
+        b.add_rms_norm(h, x, y, layer.ffn_norm, eps);
+        b.gated_mlp(gate, up, h, layer.ffn_gate, layer.ffn_up);
+        b.matmul(y, layer.ffn_down, gate);
+        if (l + 1 < layers_.size())
+          b.add_rms_norm(h, x, y, layers_[l + 1].attn_norm, eps);
+        else
+          b.add(x, y);
+      }
+    });
     if (rows.empty()) return;
     const Activation last = view(rows_, static_cast<int64_t>(rows.size()), config_.n_embd);
     b.gather_rows(last, x, rows);
@@ -129,6 +135,7 @@ class Qwen3 : public Architecture {
   DeviceRope rope_;
   int32_t max_tokens_ = 0;
   Buffer x_, h_, y_, rows_, q_, attended_, k_, v_, gate_, up_;
+  std::map<int64_t, std::unique_ptr<Recording>> recordings_;  // of passes, by number of tokens
 };
 
 }  // namespace
