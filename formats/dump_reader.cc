@@ -29,6 +29,11 @@ std::shared_ptr<PipelineItem> make_item(Kind kind) {
   return item;
 }
 
+size_t held_bytes(const RowBlock& rows) {
+  return rows.f32.capacity() * sizeof(float) + rows.f64.capacity() * sizeof(double) +
+         rows.ids.capacity() * sizeof(uint32_t) + rows.values.capacity() * sizeof(float);
+}
+
 }  // namespace
 
 struct DumpReader::Impl {
@@ -120,9 +125,11 @@ std::shared_ptr<PipelineItem> DumpReader::Impl::block_item(const BlockKey& key, 
   item->key = key;
   item->offset = frame.offset;
   item->content_size = frame.content_size;
-  item->cost += frame.content_size * 2 + frame.bytes.size();
-  item->frame = std::move(frame.bytes);
   item->rows = pool.spare_rows();
+  // What is held counts, not what is used of it: a small block may get the buffers of a large one.
+  item->cost += frame.content_size + std::max<size_t>(frame.content_size, held_bytes(item->rows)) +
+                frame.bytes.capacity();
+  item->frame = std::move(frame.bytes);
   frame.bytes = pool.spare_frame();
   return item;
 }
