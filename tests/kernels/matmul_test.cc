@@ -164,25 +164,5 @@ TEST(Load, RefusesWhatItCannotUse) {
   EXPECT_THROW(ops->load(huge), Error);
 }
 
-#ifdef LOGITGATE_FAULTS
-// A planted fault changes its own phase and no other; without it nothing changes.
-TYPED_TEST(Matmul, PlantedFaultsChangeOnePhase) {
-  using T = TypeParam;
-  const RandomTensor random = random_tensor(WeightType::F32, 96, 40, 37);
-  RandomValues values(39);
-  const auto x = values.normals<T>(3 * 96);
-  BackendOps<T> ops;
-  const auto gemm = multiply(ops, Phase::prefill, random.tensor, x, 3);
-  const auto gemv = multiply(ops, Phase::decode, random.tensor, x, 3);
-  for (const bool in_gemm : {true, false}) {
-    setenv("LOGITGATE_FAULT", in_gemm ? "gemm" : "gemv", 1);
-    EXPECT_EQ(multiply(ops, Phase::prefill, random.tensor, x, 3) != gemm, in_gemm);
-    EXPECT_EQ(multiply(ops, Phase::decode, random.tensor, x, 3) != gemv, !in_gemm);
-    unsetenv("LOGITGATE_FAULT");
-  }
-  EXPECT_EQ(multiply(ops, Phase::prefill, random.tensor, x, 3), gemm);
-}
-#endif
-
 }  // namespace
 }  // namespace logitgate::testing
