@@ -111,7 +111,6 @@ int run(EngineOptions o, Phase phase) {
   writer_options.force = o.force;
   writer_options.resume = o.resume;
   DumpWriter writer(o.output, make_header(o, phase, file, *backend, config), writer_options);
-  if (writer.already_finished()) return 0;
 
   RunOptions run_options;
   run_options.rows = o.rows;

@@ -9,7 +9,7 @@ Verb add_prefill(CLI::App& app) {
       "Example:\n"
       "  echo '{\"id\": \"p0\", \"tokens\": [72, 101, 108, 108, 111]}' > prompts.jsonl\n"
       "  logitgate prefill prompts.jsonl -m model.gguf --rows all -o prefill.zst\n"
-      "  zcat -f prompts.jsonl | logitgate prefill - -m model.gguf -o - | logitgate gate decode.zst -");
+      "  logitgate prefill - -m model.gguf -o - < prompts.jsonl | logitgate gate decode.zst -");
   return add_engine_verb(app, Phase::prefill);
 }
 

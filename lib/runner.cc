@@ -72,18 +72,13 @@ class Loop {
         reader_(reader),
         writer_(writer),
         options_(options),
-        router_(writer),
-        to_skip_(writer.resumed_records()) {}
+        router_(writer) {}
 
   // The next record of this shard that is not in the dump yet, with a slot of the cache; nothing at the end.
   std::optional<Flight> admit() {
     Flight flight;
     while (reader_.next(flight.record)) {
       if (flight.record.index % options_.shard_count != options_.shard_index) continue;
-      if (to_skip_ > 0) {
-        --to_skip_;
-        continue;
-      }
       flight.positions = options_.rows.select(static_cast<uint32_t>(flight.n_tokens()));
       DumpRecord record;
       record.id = flight.record.id;
@@ -91,12 +86,20 @@ class Loop {
       record.n_tokens = static_cast<uint32_t>(flight.n_tokens());
       record.tokens_digest = digest_tokens(flight.record.tokens);
       record.positions = flight.positions;
+      if (n_kept_ < writer_.resumed_records()) {
+        writer_.check_resumed(n_kept_++, record);
+        continue;
+      }
       flight.ticket = writer_.begin_record(record);
       flight.slot = take_slot();
       cache_->reserve(flight.slot, flight.n_tokens());
       longest_ = std::max(longest_, flight.n_tokens());
       return flight;
     }
+    if (n_kept_ < writer_.resumed_records())
+      fail(ErrorCode::incomparable,
+           "--resume: the interrupted output holds {} records, the input only {} of them",
+           writer_.resumed_records(), n_kept_);
     return std::nullopt;
   }
 
@@ -169,7 +172,7 @@ class Loop {
   std::vector<int32_t> free_slots_;
   int32_t n_slots_ = 0;
   int32_t longest_ = 1;
-  uint64_t to_skip_ = 0;
+  uint64_t n_kept_ = 0;  // records met so far that a resumed dump already holds
   RunTotals totals_;
 };
 
