@@ -389,8 +389,8 @@ TEST(DumpMemory, DoesNotGrowWithTheDump) {
     const long small = peak_of_child(read ? folder / "small.zst" : "/dev/null", 180, read);
     const long large = peak_of_child(read ? folder / "large.zst" : "/dev/null", 1800, read);
     ASSERT_GT(small, 0);
-    EXPECT_LT(large, small + small / 5 + 4096)
-        << (read ? "reading" : "writing");  // 576 MB of rows against 58: both fill every queue
+    // 576 MB of rows against 58: what may differ is how full the queues of blocks under way were.
+    EXPECT_LT(large, small + 16 * 1024) << (read ? "reading" : "writing");
   }
 }
 
