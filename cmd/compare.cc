@@ -38,11 +38,13 @@ std::optional<OutputFile> open_text(const std::string& path, bool force) {
 int run(const CompareVerb& verb) {
   if (verb.csv == "-" && verb.html == "-")
     fail(ErrorCode::usage, "--csv and --html are both -; only one can be stdout");
+  if (!verb.csv.empty() && verb.csv == verb.html)
+    fail(ErrorCode::usage, "--csv and --html are both {}; expected two files", verb.csv);
   const bool stdout_taken = verb.csv == "-" || verb.html == "-";
   if (stdout_taken && verb.json)
     fail(ErrorCode::usage, "--json goes to stdout; --csv and --html then need a file");
   for (const std::string* path : {&verb.csv, &verb.html}) {
-    if (!path->empty()) check_output_is_free(*path, verb.force);
+    if (!path->empty()) check_output(*path, verb.force, {verb.reference, verb.candidate, verb.vocab});
   }
   const TokenNames names = verb.vocab.empty() ? TokenNames() : load_token_names(verb.vocab);
   DumpPair dumps(open_dumps(verb.reference, verb.candidate, {verb.threads, verb.allow_mixed}), verb.rows);

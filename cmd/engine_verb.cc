@@ -70,7 +70,9 @@ void check_options(EngineOptions& o, Phase phase) {
   if (o.resume && o.output == "-")
     fail(ErrorCode::usage, "--resume: stdout cannot be continued; expected -o FILE");
   if (o.resume && o.force) fail(ErrorCode::usage, "--resume and --force exclude each other");
-  if (!o.resume) check_output_is_free(o.output, o.force);
+  std::vector<std::string> inputs = o.inputs;
+  inputs.push_back(o.model);
+  if (!o.resume) check_output(o.output, o.force, inputs);
 }
 
 DumpHeader make_header(const EngineOptions& o, Phase phase, const ModelFile& file, const Backend& backend,
@@ -136,7 +138,10 @@ Verb add_engine_verb(CLI::App& app, Phase phase) {
   auto o = std::make_shared<EngineOptions>();
   app.add_option("IN", o->inputs, "Token batches: JSON lines, also .jsonl.zst; - is stdin")->required();
   add_model(app, o->model);
-  app.add_option("-o,--output", o->output, "Dump to write; - is stdout")->type_name("FILE");
+  app.add_option("-o,--output", o->output, "Dump to write; - is stdout")
+      ->type_name("FILE")
+      ->check(
+          [](const std::string& path) { return path.empty() ? "an empty name; expected FILE or -" : ""; });
   app.add_flag("--truncate", o->truncate,
                "Cut records longer than the model's context instead of refusing them");
   app.add_option("--device", o->device, "auto, cpu, cuda or cuda:N (default: auto)")->type_name("DEVICE");

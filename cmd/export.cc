@@ -75,7 +75,7 @@ int run(const ExportOptions& options) {
     fail(ErrorCode::usage, "{}: no format goes by that name; expected OUT.npy or OUT.safetensors",
          options.output);
   }
-  check_output_is_free(options.output, options.force);
+  check_output(options.output, options.force, {options.input});
   OutputOptions writing;
   writing.force = options.force;
   DumpReader reader(options.input, reader_options(options));

@@ -63,7 +63,7 @@ GateResult judge(const GateVerb& verb) {
 int run(const GateVerb& verb) {
   if (verb.json_rows_all && !verb.json) fail(ErrorCode::usage, "--json-rows: only together with --json");
   if (verb.junit == "-") fail(ErrorCode::usage, "--junit: '-' is not a file; stdout has the verdict");
-  if (!verb.junit.empty()) check_output_is_free(verb.junit, verb.force);
+  if (!verb.junit.empty()) check_output(verb.junit, verb.force, {verb.reference, verb.candidate});
   std::optional<GateResult> result;
   try {
     result = judge(verb);

@@ -127,7 +127,7 @@ void copy_rows(NpyReader& array, DumpWriter& writer, uint64_t ticket, uint64_t r
 }
 
 int run(const ImportOptions& options) {
-  check_output_is_free(options.output, options.force);
+  check_output(options.output, options.force, {options.logits, options.tokens});
   NpyReader array(options.logits);
   const Shape shape = read_shape(options.logits, array.shape());
   std::vector<DumpRecord> records = read_records(options, shape.n_vocab);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "formats/output_file.h"
 #include "lib/error.h"
 
 namespace logitgate {
@@ -103,6 +104,16 @@ void add_progress(CLI::App& app, ProgressMode& mode) {
   app.add_flag_callback(
          "-q,--quiet", [&mode] { mode = ProgressMode::never; }, "No progress on stderr")
       ->excludes(progress);
+}
+
+void check_output(const std::string& output, bool force, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(output, ignored) &&
+        std::filesystem::equivalent(input, output, ignored))
+      fail(ErrorCode::usage, "{}: is an input of this command too; expected another output", output);
+  }
+  check_output_is_free(output, force);
 }
 
 }  // namespace logitgate

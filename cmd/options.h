@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 #include <string_view>
 
 #include "cmd/progress.h"
@@ -35,5 +36,9 @@ CLI::Option* add_threads(CLI::App& app, int& threads);  // 0: all
 CLI::Option* add_level(CLI::App& app, int& level);      // zstd level
 CLI::Option* add_force(CLI::App& app, bool& force);     // -f/--force
 void add_progress(CLI::App& app, ProgressMode& mode);   // --progress, --quiet
+
+// Throws Error before any work is done if `output` may not be written: it exists and force is not set, or it is the
+// same file as one of the inputs, which force would destroy.
+void check_output(const std::string& output, bool force, const std::vector<std::string>& inputs);
 
 }  // namespace logitgate

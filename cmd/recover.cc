@@ -20,7 +20,7 @@ struct RecoverOptions {
 };
 
 int run(const RecoverOptions& options) {
-  check_output_is_free(options.output, options.force);
+  check_output(options.output, options.force, {options.input});
   std::string damage;
   const uint64_t records = recover_dump(options.input, options.output, options.force, &damage);
   fmt::print(stderr, "{}: {} records recovered; {}\n", options.output == "-" ? "stdout" : options.output,
